@@ -1,0 +1,1 @@
+"""Data sets as class-indexed tensors, and the episodes drawn from them."""

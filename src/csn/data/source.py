@@ -1,0 +1,108 @@
+"""Class-indexed examples, and episodes drawn from them: episode i is a function of (seed, split, i) and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csn.episode import Episode, Examples
+
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+
+@dataclass(frozen=True)
+class ClassExamples:
+    """Examples grouped by class.
+
+    x: (examples, *input), uint8 images (0 is background) or any tensor used as it is; the rows of class c are
+    consecutive and follow those of class c - 1. counts: (classes,) rows of each class. names: one per class, unique.
+    """
+
+    x: Tensor
+    counts: np.ndarray
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.counts) != len(self.names) or int(self.counts.sum()) != len(self.x):
+            raise ValueError(
+                f"{len(self.names)} names, {len(self.counts)} counts that sum to {int(self.counts.sum())} and "
+                f"{len(self.x)} rows do not fit together: every row must belong to one named class"
+            )
+        if len(set(self.names)) != len(self.names):
+            raise ValueError("class names must be unique within a split")
+
+    def __len__(self) -> int:
+        """The number of classes."""
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Named train, val and test classes; no class is in two of them."""
+
+    name: str
+    splits: Mapping[Split, ClassExamples]
+
+    def __post_init__(self) -> None:
+        seen: dict[str, Split] = {}
+        for split, classes in self.splits.items():
+            for name in classes.names:
+                if name in seen:
+                    raise ValueError(f"class {name!r} of {self.name} is in both {seen[name]!r} and {split!r}")
+                seen[name] = split
+
+
+class EpisodeSource:
+    """Draws `way`-way, `shot`-shot tasks with `queries` unseen examples per class from one split of a data set."""
+
+    def __init__(self, data: Dataset, split: Split, *, way: int, shot: int, queries: int, seed: int) -> None:
+        if split not in data.splits:
+            raise ValueError(f"{data.name} has splits {sorted(data.splits)}, not {split!r}")
+        if way < 2 or shot < 1 or queries < 1:
+            raise ValueError(f"a task needs way >= 2, shot >= 1 and queries >= 1, got {way}, {shot} and {queries}")
+        classes = data.splits[split]
+        needed = shot + queries
+        eligible = np.flatnonzero(classes.counts >= needed)
+        if len(eligible) < way:
+            raise ValueError(
+                f"{way}-way {shot}-shot tasks with {queries} queries a class need {way} classes of {needed} examples; "
+                f"split {split!r} of {data.name} has {len(classes)} classes, {len(eligible)} of them large enough"
+            )
+        self.data, self.split, self.classes = data, split, classes
+        self.way, self.shot, self.queries, self.seed = way, shot, queries, seed
+        self._eligible = eligible
+        self._starts = np.concatenate([[0], np.cumsum(classes.counts)[:-1]])
+
+    def rows(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the support (way, shot) and the query (way, queries) of episode `index`."""
+        rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
+        chosen = rng.choice(self._eligible, self.way, replace=False)
+        counts = self.classes.counts[chosen]
+        # A random key per example, sorted: a draw without replacement from every class at once.
+        keys = rng.random((self.way, int(counts.max())))
+        keys[np.arange(keys.shape[1]) >= counts[:, None]] = np.inf
+        picked = keys.argsort(axis=1)[:, : self.shot + self.queries] + self._starts[chosen][:, None]
+        return picked[:, : self.shot], picked[:, self.shot :]
+
+    def batch(self, first: int, tasks: int) -> Episode:
+        """Episodes first ... first + tasks - 1 as one batch; label j is the j-th drawn class."""
+        drawn = [self.rows(index) for index in range(first, first + tasks)]
+        support = np.stack([rows for rows, _ in drawn]).reshape(tasks, -1)
+        query = np.stack([rows for _, rows in drawn]).reshape(tasks, -1)
+        labels = torch.arange(self.way).expand(tasks, self.way)
+        return Episode(
+            Examples(self._examples(support), labels.repeat_interleave(self.shot, dim=1)),
+            Examples(self._examples(query), labels.repeat_interleave(self.queries, dim=1)),
+            self.way,
+        )
+
+    def _examples(self, rows: np.ndarray) -> Tensor:
+        """(tasks, examples, *input): bytes become numbers in [0, 1], anything else stays as it is."""
+        x = self.classes.x[torch.from_numpy(rows)]
+        return x.float().div_(255) if x.dtype == torch.uint8 else x

@@ -1,0 +1,85 @@
+"""Examples and Episode: a batch of tasks.
+
+Shape letters, here and everywhere: `b` tasks in the batch, `n` support examples of a task, `m` queries of a task,
+`C` ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Labelled examples of a batch of tasks: D_tau, or the queries (x_j, y_j).
+
+    x: (b, n, *input), y: (b, n) int64. Supports may be unbalanced: a class may have any number of examples.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        if self.y.ndim != 2 or self.x.shape[:2] != self.y.shape:
+            raise ValueError(
+                f"examples need x of shape (tasks, examples, *input) and y of shape (tasks, examples); got x "
+                f"{tuple(self.x.shape)} and y {tuple(self.y.shape)}. For a single task, add a leading axis: x[None]"
+            )
+        if self.y.dtype != torch.int64:
+            raise ValueError(f"labels must be int64, got {self.y.dtype}: convert them with y.long()")
+
+    def __len__(self) -> int:
+        """Examples of each task."""
+        return self.y.shape[1]
+
+    def to(self, device: torch.device | str) -> Examples:
+        """The same examples on another device."""
+        return Examples(self.x.to(device), self.y.to(device))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A batch of tasks tau: their descriptions (support), unseen data (query) and the number of classes C (way)."""
+
+    support: Examples
+    query: Examples
+    way: int
+
+    def __post_init__(self) -> None:
+        if self.support.x.shape[0] != self.query.x.shape[0]:
+            raise ValueError(
+                f"support and query must hold the same tasks; got {self.support.x.shape[0]} and "
+                f"{self.query.x.shape[0]}"
+            )
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks b."""
+        return self.support.x.shape[0]
+
+    def to(self, device: torch.device | str) -> Episode:
+        """The same tasks on another device."""
+        return Episode(self.support.to(device), self.query.to(device), self.way)
+
+
+def check_examples(examples: Examples, way: int, max_way: int) -> None:
+    """Raise ValueError unless `examples` describe `way` classes that a learner of `max_way` outputs can tell apart."""
+    if not 2 <= way <= max_way:
+        raise ValueError(
+            f"this learner was built for 2 to {max_way} ways, got {way}: use fewer classes or train with a larger way"
+        )
+    if len(examples) == 0 or examples.x.shape[0] == 0:
+        raise ValueError("the support is empty: a task needs at least one labelled example")
+    low, high = int(examples.y.min()), int(examples.y.max())
+    if low < 0 or high >= way:
+        raise ValueError(f"labels of a {way}-way task must lie in [0, {way}), got {low} to {high}")
+    check_finite(examples.x)
+
+
+def check_finite(x: Tensor) -> None:
+    """Raise ValueError if x holds NaN or infinity."""
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise ValueError("the input holds NaN or infinite values: clean it before describing or predicting")
