@@ -51,8 +51,7 @@ class Episode:
     def __post_init__(self) -> None:
         if self.support.x.shape[0] != self.query.x.shape[0]:
             raise ValueError(
-                f"support and query must hold the same tasks; got {self.support.x.shape[0]} and "
-                f"{self.query.x.shape[0]}"
+                f"support and query must hold the same tasks; got {self.support.x.shape[0]} and {self.query.x.shape[0]}"
             )
 
     @property

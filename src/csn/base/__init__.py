@@ -1,0 +1,1 @@
+"""Base learners: plain networks whose adapted layers report preactivations and accept shifts."""

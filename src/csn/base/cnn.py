@@ -1,0 +1,116 @@
+"""adaCNN: five 3x3 convolutions with ReLU and 2x2 max pooling, and a softmax layer (section 4.1).
+
+Conditionally shifted neurons are in 'the last four layers': convolutions 3 to 5 and the softmax. The neurons of a
+convolution are laid out (height, width, filters), the memory order of channels_last, so that no layer is ever copied.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise
+from csn.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
+
+Norm = Literal["none", "batch", "group"]
+
+
+class ConvStack(nn.Module):
+    """Convolution, normalisation, ReLU, pooling, `layers` times over: (examples, channels, h, w) -> the same kind."""
+
+    def __init__(self, channels: int, filters: int, layers: int, *, norm: Norm = "none", dropout: float = 0.0) -> None:
+        super().__init__()
+        sizes = [channels] + [filters] * layers
+        self.channels = channels
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none")
+            for i, o in itertools.pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(normalisation(norm, filters) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
+        if x.ndim != 4 or x.shape[1] != self.channels:
+            raise ValueError(
+                f"this network takes images of shape (examples, {self.channels}, height, width), got {tuple(x.shape)}"
+            )
+        x = self.dropout(x).contiguous(memory_format=torch.channels_last)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = F.relu(pool(norm(convolution(x))))
+        return x
+
+
+class CNN(BaseLearner):
+    """The base learner of adaCNN; `image` is (channels, height, width).
+
+    dropout: rates for the input, the input of the last convolution and the input of the softmax layer (appendix A).
+    norm: of the two convolutions below the adapted layers. The adapted ones have none, so that eq. 5 stays per example.
+    """
+
+    stem_layers, adapted_layers = 2, 3
+
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        way: int,
+        *,
+        filters: int = 64,
+        dropout: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        norm: Norm = "none",
+        shift_rule: ShiftRule = "squashed",
+    ) -> None:
+        super().__init__()
+        self.way, self.shift_rule = way, shift_rule
+        self.activations = (RELU,) * self.adapted_layers
+        self.lower = ConvStack(image[0], filters, self.stem_layers, norm=norm, dropout=dropout[0])
+        self.adapted = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(self.adapted_layers))
+        self.output = nn.Linear(filters * pooled_size(image, self.stem_layers + self.adapted_layers), way)
+        self.dropouts = nn.ModuleList([nn.Identity(), nn.Identity(), nn.Dropout(dropout[1])])
+        self.output_dropout = nn.Dropout(dropout[2])
+        he_initialise(self.modules())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def stem(self, x: Tensor) -> Tensor:
+        """The convolutions without shifts: (examples, channels, h, w) -> (examples, filters, h / 4, w / 4)."""
+        return self.lower(x)  # type: ignore[no-any-return]
+
+    def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """Eq. 1 in the last three convolutions and the softmax layer."""
+        x = features
+        preactivations = []
+        for t, (convolution, dropout) in enumerate(zip(self.adapted, self.dropouts, strict=True)):
+            a = convolution(dropout(x)).permute(0, 2, 3, 1)  # (examples, h, w, filters), a view
+            preactivations.append(a)
+            h = shifted_activation(a, shifts[t] if shifts else None, RELU, self.shift_rule)
+            x = pool(h.permute(0, 3, 1, 2))
+        a = self.output(self.output_dropout(x.flatten(1)))
+        return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))
+
+
+def pool(x: Tensor) -> Tensor:
+    """2x2 max pooling. Five of them on 28x28 need the ceiling: 28-14-7-4-2-1."""
+    return F.max_pool2d(x, 2, ceil_mode=True)
+
+
+def pooled_size(image: tuple[int, int, int], layers: int) -> int:
+    """Pixels of a feature map that are left after `layers` poolings."""
+    _, height, width = image
+    for _ in range(layers):
+        height, width = -(-height // 2), -(-width // 2)
+    return height * width
+
+
+def normalisation(norm: Norm, filters: int) -> nn.Module:
+    """A normalisation layer by name."""
+    if norm == "none":
+        return nn.Identity()
+    if norm == "batch":
+        return nn.BatchNorm2d(filters)
+    if norm == "group":
+        return nn.GroupNorm(8, filters)
+    raise ValueError(f"unknown normalisation {norm!r}: choose none, batch or group")

@@ -1,0 +1,54 @@
+"""The interface of a base learner (section 2.1.1): a plain network that knows nothing of tasks, memory or phases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from csn.neurons import Activation, ShiftRule
+
+Shifts = tuple[Tensor, ...]
+
+
+class BaseOutput(NamedTuple):
+    """logits: (examples, C). preactivations: a_t of every adapted layer, (examples, ...) each, the output layer last."""
+
+    logits: Tensor
+    preactivations: tuple[Tensor, ...]
+
+
+class BaseLearner(nn.Module):
+    """A network in two parts: a stem without conditionally shifted neurons, and a head whose every layer has them.
+
+    The split lets support and query share one call of the stem, and ends backpropagation of eq. 5 at the lowest
+    adapted layer.
+    """
+
+    way: int
+    """Outputs C."""
+    activations: tuple[Activation, ...]
+    """sigma of every adapted hidden layer."""
+    shift_rule: ShiftRule
+
+    def stem(self, x: Tensor) -> Tensor:
+        """Layers below the adapted ones: (examples, *input) -> (examples, *features)."""
+        raise NotImplementedError
+
+    def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """The adapted layers; shifts of every adapted layer, (examples, ...) each, or None for the description phase."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """Eq. 1 through the whole network."""
+        return self.head(self.stem(x), shifts)
+
+
+def he_initialise(modules: Iterable[nn.Module]) -> None:
+    """He et al. (2015) for every convolution and linear layer, as in appendix A; biases start at 0."""
+    for module in modules:
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -1,0 +1,40 @@
+"""Nearest neighbour on the raw input: the floor of common sense. Nothing to train."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from csn.episode import Examples, check_examples, check_finite
+from csn.learner import FewShotLearner
+
+
+class Remembered(NamedTuple):
+    """The support itself: x (b, n, numbers), y (b, n), way."""
+
+    x: Tensor
+    y: Tensor
+    way: int
+
+
+class NearestNeighbour(FewShotLearner):
+    """A query gets the label of the support example at the smallest Euclidean distance."""
+
+    def __init__(self, way: int) -> None:
+        super().__init__()
+        self.way = way
+
+    def describe(self, support: Examples, way: int | None = None) -> Remembered:
+        """Keep the support."""
+        way = int(support.y.max()) + 1 if way is None else way
+        check_examples(support, way, self.way)
+        return Remembered(support.x.flatten(2), support.y, way)
+
+    def predict(self, x: Tensor, task: Remembered) -> Tensor:
+        """Logits: minus the distance to the nearest example of each class, -inf for a class without examples."""
+        check_finite(x)
+        distance = torch.cdist(x.flatten(2), task.x)  # (b, m, n)
+        logits = distance.new_full((*distance.shape[:2], task.way), -torch.inf)
+        return logits.scatter_reduce(2, task.y.unsqueeze(1).expand_as(distance), -distance, "amax")

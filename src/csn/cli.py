@@ -1,0 +1,138 @@
+"""The command line. Only the parser lives here, so that `csn --help` answers at once; torch is imported by commands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from csn import __version__
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and option, with its help."""
+    top = argparse.ArgumentParser(
+        prog="csn",
+        description="Conditionally shifted neurons: networks that learn a new task from a handful of examples.",
+        epilog="Start with: csn train adacnn-df --recipe plus --data strokes --tasks 2000",
+    )
+    top.add_argument("--version", action="version", version=f"csn {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_report(commands)
+    _add_show(commands)
+    _add_data(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Bad input exits with status 2 and a message, an interruption with 130."""
+    options = parser().parse_args(arguments)
+    try:
+        from csn import commands
+
+        run = getattr(commands, options.command)
+        return int(run(options) or 0)
+    except (ValueError, OSError) as error:
+        print(f"csn: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
+    train = commands.add_parser(  # type: ignore[attr-defined]
+        "train",
+        help="train a preset in episodes and keep the best model by validation",
+        description="Train a preset. `csn train list` names the presets.",
+    )
+    train.add_argument("preset", metavar="PRESET", help="name of a preset, or `list`")
+    train.add_argument(
+        "--recipe",
+        choices=("paper", "plus"),
+        default="paper",
+        help="`paper` to the letter, or `plus` with our improvements (default: %(default)s)",
+    )
+    train.add_argument("--data", metavar="NAME", help="data set, see `csn data list` (default: the preset's)")
+    train.add_argument("--way", type=int, help="classes of a task")
+    train.add_argument("--shot", type=int, help="labelled examples of a class")
+    train.add_argument("--queries", type=int, help="unseen examples of a class in a training task")
+    train.add_argument("--tasks", type=int, help="training tasks in all")
+    train.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
+    train.add_argument(
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        action="append",
+        default=[],
+        dest="changes",
+        help="change any option of the configuration, e.g. train.learning_rate=0.01; may be repeated",
+    )
+    train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
+    train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped")
+    _add_machine(train)
+
+
+def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
+    evaluate = commands.add_parser("evaluate", help="accuracy of a run with its 95 %% interval on unseen tasks")  # type: ignore[attr-defined]
+    evaluate.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    evaluate.add_argument("--data", metavar="NAME", help="data set (default: the one it was trained on)")
+    evaluate.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
+    evaluate.add_argument("--way", type=int, help="classes of a task, at most the trained number")
+    evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
+    evaluate.add_argument("--queries", type=int, default=15, help="unseen examples of a class (default: %(default)s)")
+    evaluate.add_argument("--tasks", type=int, default=400, help="number of tasks (default: %(default)s)")
+    evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
+    evaluate.add_argument(
+        "--beside",
+        action="store_true",
+        help="show the untrained model and nearest neighbour on pixels on the same tasks",
+    )
+    evaluate.add_argument(
+        "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
+    )
+    _add_machine(evaluate)
+
+
+def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
+    report = commands.add_parser("report", help="learning curve and an episode's picture of a run")  # type: ignore[attr-defined]
+    report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
+    report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
+
+
+def _add_show(commands: Commands) -> None:  # type: ignore[valid-type]
+    show = commands.add_parser("show", help="draw an episode: support and queries, with a run also its predictions")  # type: ignore[attr-defined]
+    show.add_argument("--run", type=Path, metavar="RUN", help="a trained run, for predictions and attention")
+    show.add_argument("--data", metavar="NAME", help="data set (default: the run's, or strokes)")
+    show.add_argument("--split", choices=("train", "val", "test"), default="test", help="default: %(default)s")
+    show.add_argument("--way", type=int, help="classes (default: the run's, or 5)")
+    show.add_argument("--shot", type=int, help="labelled examples of a class (default: the run's, or 1)")
+    show.add_argument("--queries", type=int, default=2, help="unseen examples of a class (default: %(default)s)")
+    show.add_argument("--episode", type=int, default=0, help="which task (default: %(default)s)")
+    show.add_argument(
+        "--out", type=Path, metavar="FILE", default=Path("episode.png"), help="picture to write (default: %(default)s)"
+    )
+
+
+def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
+    data = commands.add_parser("data", help="list, fetch and check data sets")  # type: ignore[attr-defined]
+    data.add_argument(
+        "action",
+        choices=("list", "get", "check"),
+        help="list: what there is; get: download or generate it; check: count classes and examples",
+    )
+    data.add_argument("name", nargs="?", metavar="NAME", help="data set (get, check)")
+
+
+def _add_machine(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+    command.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

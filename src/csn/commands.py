@@ -1,0 +1,252 @@
+"""What the commands do: options -> objects -> results on the terminal and on disk."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from csn.baselines.nearest import NearestNeighbour
+from csn.build import DATASETS, build_learner, load_data
+from csn.config import Config, load_preset, merge, parse_option, preset_about, preset_names
+from csn.data.source import SPLITS, EpisodeSource
+from csn.engine.checkpoint import write_atomically
+from csn.engine.evaluate import EVALUATION_SEED, summarise
+from csn.engine.evaluate import evaluate as evaluate_tasks
+from csn.engine.machine import choose_device, describe_machine, keep_freed_memory
+from csn.engine.run import TrainedRun, commit, new_trainer, open_run, run_log
+from csn.engine.train import StepReport, ValidationReport
+
+console = Console()
+
+
+def train(options: argparse.Namespace) -> int:
+    """`csn train`."""
+    if options.preset == "list":
+        for name in preset_names():
+            console.print(f"{name:20} {preset_about(name)}", highlight=False)
+        return 0
+    config = _train_config(options)
+    device = _prepare_machine(options)
+    folder = options.out or Path("runs") / _run_name(config)
+    trainer = new_trainer(config, load_data(config.data.name), folder, device=device, resume=options.resume)
+    console.print(
+        f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
+        f"into {folder}",
+        highlight=False,
+    )
+    with _training_progress(config, trainer.tasks) as show, run_log(folder, from_tasks=trainer.tasks) as log:
+
+        def listener(report: StepReport | ValidationReport) -> None:
+            log(report)
+            show(report)
+
+        with _stop_signal() as should_stop:
+            outcome = trainer.run(listener, should_stop)
+    console.print(
+        f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %",
+        highlight=False,
+    )
+    console.print(
+        f"go on with: csn {'train ... --resume' if outcome == 'interrupted' else f'evaluate {folder}'}", highlight=False
+    )
+    return 130 if outcome == "interrupted" else 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """`csn evaluate`."""
+    device = _prepare_machine(options)
+    run = open_run(options.run, attention=options.attention)
+    tasks = run.config.data
+    way, shot, name = options.way or tasks.way, options.shot or tasks.shot, options.data or tasks.name
+    source = EpisodeSource(
+        load_data(name), options.split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED
+    )
+    learners = {"trained": run.learner}
+    if options.beside:
+        torch.manual_seed(run.config.train.seed)
+        untrained = build_learner(run.config.model, tuple(run.metadata["about"]["input"]), tasks.way)
+        learners |= {"untrained": untrained, "nearest neighbour": NearestNeighbour(way)}
+    results: dict[str, list[float]] = {}
+    started = time.monotonic()
+    with _progress("[bold]{task.description}") as progress:
+        for label, learner in learners.items():
+            bar = progress.add_task(label, total=options.tasks)
+            results[label] = evaluate_tasks(
+                learner.to(device),
+                source,
+                options.tasks,
+                device=device,
+                on_progress=lambda done, bar=bar: progress.update(bar, completed=done),
+            )
+    table = Table(title=f"{name}, {way}-way {shot}-shot, {options.tasks} unseen {options.split} tasks")
+    table.add_column("learner")
+    table.add_column("accuracy, 95 % interval", justify="right")
+    for label, accuracies in results.items():
+        table.add_row(label, str(summarise(accuracies)))
+    console.print(table)
+    setting = {
+        "data": name,
+        "split": options.split,
+        "way": way,
+        "shot": shot,
+        "queries": options.queries,
+        "tasks": options.tasks,
+        "seed": EVALUATION_SEED,
+        "attention": options.attention or run.config.model.attention,
+    }
+    out = options.out or options.run / f"result-{name}-{options.split}-{way}w{shot}s.json"
+    write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
+    console.print(f"written to {out}", highlight=False)
+    return 0
+
+
+def data(options: argparse.Namespace) -> int:
+    """`csn data`."""
+    if options.action == "list":
+        for name in DATASETS:
+            console.print(name, highlight=False)
+        return 0
+    if options.name is None:
+        raise ValueError(f"csn data {options.action} needs the name of a data set: {', '.join(DATASETS)}")
+    loaded = load_data(options.name)
+    table = Table("split", "classes", "examples", "smallest class", "input", title=options.name)
+    for split in SPLITS:
+        classes = loaded.splits[split]
+        table.add_row(
+            split,
+            str(len(classes)),
+            str(len(classes.x)),
+            str(classes.counts.min()),
+            " x ".join(map(str, classes.x.shape[1:])),
+        )
+    console.print(table)
+    return 0
+
+
+def _train_config(options: argparse.Namespace) -> Config:
+    """The preset with the changes asked for."""
+    config = load_preset(options.preset, options.recipe)
+    for name in ("way", "shot", "queries"):
+        if (value := getattr(options, name)) is not None:
+            config = merge(config, {"data": {name: value}})
+    for name in ("tasks", "seed"):
+        if (value := getattr(options, name)) is not None:
+            config = merge(config, {"train": {name: value}})
+    if options.data is not None:
+        config = merge(config, {"data": {"name": options.data}})
+    for change in options.changes:
+        config = merge(config, parse_option(change))
+    return config
+
+
+def _run_name(config: Config) -> str:
+    tasks = config.data
+    return f"{config.preset}-{config.recipe}-{tasks.name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
+
+
+def _prepare_machine(options: argparse.Namespace) -> torch.device:
+    if options.threads is not None:
+        if options.threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {options.threads}")
+        torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    return choose_device(options.device)
+
+
+def _progress(*columns: str) -> Progress:
+    return Progress(
+        *(TextColumn(column) for column in columns),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+@contextmanager
+def _training_progress(config: Config, done: int) -> Iterator[Any]:
+    """A bar with loss, accuracy, tasks per second and time left; one printed line per validation."""
+    columns = (
+        "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.1f} %",
+        "{task.fields[rate]:.1f} tasks/s",
+    )
+    with _progress(*columns) as progress:
+        bar = progress.add_task("", total=config.train.tasks, completed=done, loss=0.0, accuracy=0.0, rate=0.0)
+        mean: dict[str, float] = {}
+        started, first = time.monotonic(), done
+
+        def show(report: StepReport | ValidationReport) -> None:
+            if isinstance(report, ValidationReport):
+                progress.console.print(
+                    f"{report.tasks:>8} tasks  validation {100 * report.accuracy:.2f} ± {100 * report.interval:.2f} %"
+                    + ("  best so far" if report.best else ""),
+                    highlight=False,
+                )
+                return
+            for name, value in (("loss", report.loss), ("accuracy", 100 * report.accuracy)):
+                mean[name] = 0.98 * mean.get(name, value) + 0.02 * value
+            rate = (report.tasks - first) / (time.monotonic() - started)
+            progress.update(bar, completed=report.tasks, rate=rate, **mean)
+
+        yield show
+
+
+@contextmanager
+def _stop_signal() -> Iterator[Any]:
+    """The first Ctrl-C (or SIGTERM) asks training to save and stop; a second one ends the program at once."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _result(
+    run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
+) -> dict[str, Any]:
+    """Everything that makes a number checkable."""
+    summary = {
+        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
+        for label, accuracies in results.items()
+    }
+    return {
+        "summary": summary,
+        "evaluation": setting,
+        "config": run.metadata["about"]["config"],
+        "trained": {
+            "tasks": run.metadata["tasks"],
+            "validation": run.metadata["validation"],
+            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
+            "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
+            "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
+        },
+        "command": shlex.join(["csn", *sys.argv[1:]]),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - started, 1),
+        "machine": describe_machine(),
+        "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
+    }

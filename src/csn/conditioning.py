@@ -1,0 +1,203 @@
+"""Section 2.3: what the description phase tells each neuron about the task.
+
+Conditioning information comes per support example i and neuron l: two numbers from the loss gradient (eqs. 5-6), or the
+C-dimensional output error scaled by sigma' (eq. 7). It is detached: the paper harnesses first-order information only.
+
+The classes below ending in Info hold the information of one layer in the cheapest exact form; `dense` writes it out as
+the paper prints it and `values` applies eq. 2 to it. `b` tasks, `n` support examples, `C` ways, `...` neurons, `k`
+numbers per neuron.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from csn.base.learner import BaseOutput
+from csn.memory import DenseValues, GatedValues, LayerValues, MemoryFunction
+from csn.neurons import Activation
+from csn.rowwise import apply_rowwise
+
+
+class LayerInfo(Protocol):
+    """Information of one layer."""
+
+    def dense(self) -> Tensor:
+        """I_t (b, n, ..., k)."""
+
+    def values(self, g: MemoryFunction) -> LayerValues:
+        """Eq. 2: V_t = g(I_t)."""
+
+
+@dataclass(frozen=True)
+class DenseInfo:
+    """Information written out: (b, n, ..., k)."""
+
+    info: Tensor
+
+    def dense(self) -> Tensor:
+        """I_t (b, n, ..., k)."""
+        return self.info
+
+    def values(self, g: MemoryFunction) -> LayerValues:
+        """Eq. 2, neuron by neuron."""
+        return DenseValues(apply_rowwise(g, self.info))
+
+
+@dataclass(frozen=True)
+class SparseInfo:
+    """Gradient information where most gradients are exactly 0 (behind max pooling and ReLU): g(0) is computed once.
+
+    gradient: (b, n, ...) raw.
+    """
+
+    gradient: Tensor
+    p: float | None
+
+    def dense(self) -> Tensor:
+        """I_t (b, n, ..., k)."""
+        return self._rows(self.gradient)
+
+    def values(self, g: MemoryFunction) -> LayerValues:
+        """Eq. 2 at the neurons with a gradient; all others share one value."""
+        flat = self.gradient.flatten()
+        live = flat.nonzero().squeeze(-1)
+        written = apply_rowwise(g, self._rows(torch.cat([flat[live], flat.new_zeros(1)])))
+        values = written[-1].expand(flat.shape).index_put((live,), written[:-1])
+        return DenseValues(values.view_as(self.gradient))
+
+    def _rows(self, gradient: Tensor) -> Tensor:
+        return gradient.unsqueeze(-1) if self.p is None else preprocess_gradient(gradient, self.p)
+
+
+@dataclass(frozen=True)
+class GatedInfo:
+    """Eq. 7 where sigma' is 0 or 1: I_{t,i,l} is either 0 or the error e_i. gate: (b, n, ...) bool, error: (b, n, C)."""
+
+    gate: Tensor
+    error: Tensor
+
+    def dense(self) -> Tensor:
+        """I_t (b, n, ..., C)."""
+        return _outer(self.gate.to(self.error.dtype), self.error)
+
+    def values(self, g: MemoryFunction) -> LayerValues:
+        """Eq. 2 at n + 1 points: V_{t,i} = g(0) + 1[a_{t,i} > 0] (g(e_i) - g(0))."""
+        off = g(torch.zeros_like(self.error[0, 0]))
+        return GatedValues(self.gate, g(self.error) - off, off)
+
+
+@dataclass(frozen=True)
+class ScaledInfo:
+    """Eq. 7 with a smooth sigma: I_{t,i,l} = s e_i. scale: (b, n, ...) = sigma'(a), error: (b, n, C)."""
+
+    scale: Tensor
+    error: Tensor
+
+    def dense(self) -> Tensor:
+        """I_t (b, n, ..., C)."""
+        return _outer(self.scale, self.error)
+
+    def values(self, g: MemoryFunction) -> LayerValues:
+        """Eq. 2 with g's first layer as s (W e_i): one projection per example instead of one per neuron."""
+        projection = _beside(g.project(self.error), self.scale)
+        return DenseValues(g.from_scaled_projection(self.scale, projection))
+
+
+class ErrorGradient:
+    """Eqs. 5-6: the gradient of each support example's own loss with respect to its preactivations.
+
+    p: the paper's 7; None leaves the gradient as it is (for the learned scalar of section 4.3).
+    """
+
+    needs_graph = True
+
+    def __init__(self, p: float | None = 7.0) -> None:
+        self.p = p
+
+    def size(self, way: int) -> int:
+        """Numbers per neuron."""
+        return 1 if self.p is None else 2
+
+    def __call__(
+        self, output: BaseOutput, labels: Tensor, activations: Sequence[Activation], way: int
+    ) -> tuple[LayerInfo, ...]:
+        """Information per adapted layer; output of b * n examples with its graph, labels (b, n)."""
+        # The loss is summed, and no layer above mixes examples, so each row's gradient is that of its own loss.
+        loss = F.cross_entropy(output.logits[:, :way], labels.flatten(), reduction="sum")
+        gradients = torch.autograd.grad(loss, output.preactivations)
+        return tuple(SparseInfo(_by_task(gradient, labels), self.p) for gradient in gradients)
+
+    def output_info(self, error: Tensor) -> LayerInfo:
+        """The output layer's information for errors y_hat - y (b, n, C): the error is the gradient there."""
+        return SparseInfo(error, self.p)
+
+
+class DirectFeedback:
+    """Eq. 7: I_{t,i,l} = sigma'(a_{t,l}) (y_hat'_i - y'_i), for all layers at once and without backpropagation."""
+
+    needs_graph = False
+
+    def size(self, way: int) -> int:
+        """Numbers per neuron."""
+        return way
+
+    def __call__(
+        self, output: BaseOutput, labels: Tensor, activations: Sequence[Activation], way: int
+    ) -> tuple[LayerInfo, ...]:
+        """Information per adapted layer; output of b * n examples, labels (b, n)."""
+        logits = output.logits.detach()
+        error = F.pad(logits[:, :way].softmax(-1), (0, logits.shape[1] - way))
+        error = _by_task(error, labels) - F.one_hot(labels, logits.shape[1])
+        hidden = zip(output.preactivations[:-1], activations, strict=True)
+        return (
+            *(self._hidden(_by_task(a.detach(), labels), error, sigma) for a, sigma in hidden),
+            self.output_info(error),
+        )
+
+    def _hidden(self, a: Tensor, error: Tensor, sigma: Activation) -> LayerInfo:
+        return GatedInfo(a > 0, error) if sigma.binary else ScaledInfo(sigma.derivative(a), error)
+
+    def output_info(self, error: Tensor) -> LayerInfo:
+        """The output layer's information for errors y_hat - y (b, n, C).
+
+        There sigma' = 1 would hand every neuron the same vector, a shift that softmax ignores. So neuron l sees the error rolled until its own class comes first: (e_l, e_{l+1}, ..., e_{l-1}).
+        """
+        C = error.shape[-1]
+        own_first = (torch.arange(C)[:, None] + torch.arange(C)[None, :]) % C
+        return DenseInfo(error[..., own_first.to(error.device)])
+
+
+Conditioning = ErrorGradient | DirectFeedback
+
+
+def preprocess_gradient(gradient: Tensor, p: float = 7.0) -> Tensor:
+    """Eq. 6 (Andrychowicz et al., 2016): (...) -> (..., 2).
+
+    (log|x| / p, sgn x) where |x| >= e^-p, else (-1, e^p x). The clamp keeps log away from 0.
+    """
+    magnitude = gradient.abs()
+    floor = torch.exp(torch.tensor(-p, dtype=gradient.dtype, device=gradient.device))
+    big = magnitude >= floor
+    log = magnitude.clamp_min(floor).log() / p
+    return torch.stack([torch.where(big, log, -1.0), torch.where(big, gradient.sign(), gradient / floor)], dim=-1)
+
+
+def _by_task(x: Tensor, labels: Tensor) -> Tensor:
+    """(b * n, ...) -> (b, n, ...)."""
+    return x.reshape(*labels.shape, *x.shape[1:])
+
+
+def _beside(vectors: Tensor, neurons: Tensor) -> Tensor:
+    """(b, n, k) -> (b, n, 1, ..., 1, k), so that it broadcasts along the neurons (b, n, ...)."""
+    return vectors.reshape(*vectors.shape[:2], *(1,) * (neurons.ndim - 2), vectors.shape[-1])
+
+
+def _outer(scale: Tensor, error: Tensor) -> Tensor:
+    """s e_i for every neuron: (b, n, ...) and (b, n, k) -> (b, n, ..., k)."""
+    return scale.unsqueeze(-1) * _beside(error, scale)

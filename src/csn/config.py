@@ -1,0 +1,173 @@
+"""Configuration: frozen dataclasses, read from preset files, changed by name, written to JSON. Modules never see it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Literal
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from csn.base.cnn import Norm
+from csn.memory import Attention
+from csn.neurons import ShiftRule
+
+RECIPES = ("paper", "plus")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task."""
+
+    name: str = "strokes"
+    way: int = 5
+    shot: int = 1
+    queries: int = 5
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Which network. Fields that a base learner has no use for are ignored by it."""
+
+    base: Literal["cnn", "ffn"] = "cnn"
+    conditioning: Literal["gradient", "df"] = "df"
+    filters: int = 64
+    units: int = 128
+    layers: int = 3
+    dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
+    norm: Norm = "none"
+    shift_rule: ShiftRule = "squashed"
+    key_size: int = 64
+    g_units: int = 20
+    g: Literal["mlp", "simple"] = "mlp"
+    temperature: float | None = None
+    attention: Attention = "soft"
+    guard: bool = True
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Counts are tasks, not steps."""
+
+    tasks: int = 100_000
+    tasks_per_step: int = 4
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
+    schedule: Literal["constant", "cosine"] = "constant"
+    clip: float | None = None
+    augment: float = 0.0
+    validate_every: int = 2000
+    validation_tasks: int = 400
+    patience: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run."""
+
+    preset: str = "custom"
+    recipe: str = "paper"
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def to_json(self) -> str:
+        """The configuration as readable JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+
+def preset_names() -> list[str]:
+    """Every preset that comes with the package."""
+    return sorted(path.name[:-5] for path in resources.files("csn.presets").iterdir() if path.name.endswith(".toml"))
+
+
+def preset_about(name: str) -> str:
+    """A preset's one-line description."""
+    return str(_read_preset(name)["about"])
+
+
+def load_preset(name: str, recipe: str = "paper") -> Config:
+    """A preset's configuration; the plus recipe is written as its differences from the paper's."""
+    if recipe not in RECIPES:
+        raise ValueError(f"unknown recipe {recipe!r}: choose one of {', '.join(RECIPES)}")
+    table = _read_preset(name)
+    config = Config(preset=name, recipe=recipe)
+    for layer in RECIPES[: RECIPES.index(recipe) + 1]:
+        config = merge(config, table.get(layer, {}))
+    return config
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    if name not in preset_names():
+        raise ValueError(f"unknown preset {name!r}: choose one of {', '.join(preset_names())}")
+    return tomllib.loads((resources.files("csn.presets") / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def config_from_json(text: str) -> Config:
+    """The inverse of `Config.to_json`."""
+    return merge(Config(), json.loads(text))
+
+
+Nested = typing.TypeVar("Nested", Config, DataConfig, ModelConfig, TrainConfig)
+
+
+def merge(config: Nested, changes: Mapping[str, Any]) -> Nested:
+    """`config` with some fields changed; sections are changed field by field. Names and types are checked."""
+    hints = typing.get_type_hints(type(config))
+    updates: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in hints:
+            raise ValueError(f"unknown option {name!r}: {type(config).__name__} has {', '.join(hints)}")
+        current = getattr(config, name)
+        if dataclasses.is_dataclass(current):
+            updates[name] = merge(current, value)  # type: ignore[type-var]
+        else:
+            updates[name] = _checked(name, hints[name], value)
+    return dataclasses.replace(config, **updates)
+
+
+def parse_option(text: str) -> dict[str, Any]:
+    """`train.learning_rate=0.01` -> {"train": {"learning_rate": 0.01}}. The value is JSON, or else a plain string."""
+    path, separator, value = text.partition("=")
+    section, dot, name = path.strip().partition(".")
+    if not separator or not dot:
+        raise ValueError(f"cannot read option {text!r}: write SECTION.NAME=VALUE, for example train.learning_rate=0.01")
+    try:
+        parsed = json.loads(value)
+    except json.JSONDecodeError:
+        parsed = value.strip()
+    return {section: {name: parsed}}
+
+
+def _checked(name: str, hint: Any, value: Any) -> Any:
+    """`value` as the field's type, or a ValueError that says what the field takes."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    for option in options:
+        if option is type(None) and value is None:
+            return None
+        if typing.get_origin(option) is Literal and value in typing.get_args(option):
+            return value
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+            return tuple(float(item) for item in value)
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if option in (int, str, bool) and type(value) is option:
+            return value
+    wanted = " or ".join(
+        " | ".join(map(str, typing.get_args(option)))
+        if typing.get_origin(option) is Literal
+        else getattr(option, "__name__", str(option))
+        for option in options
+    )
+    raise ValueError(f"option {name!r} takes {wanted}, got {value!r}")

@@ -1,0 +1,1 @@
+"""Training, evaluation and what they keep on disk."""

@@ -1,0 +1,95 @@
+"""Checkpoints: one safetensors file with its JSON inside, written atomically and verified by a checksum of our own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+FORMAT = 1
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Either the whole new file is there afterwards, or the old one still is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """Write named tensors and a JSON-able dictionary as one file."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # A flipped byte in a safetensors file loads silently, so the file carries a digest of its tensors.
+    header = {"format": FORMAT, "sha256": _digest(tensors, metadata), "metadata": metadata}
+    write_atomically(path, safetensors.torch.save(tensors, metadata={"csn": json.dumps(header)}))
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata of a checkpoint, or a ValueError that says why it cannot be trusted."""
+    if not path.is_file():
+        raise ValueError(f"there is no checkpoint {path}: train a model first, or check the path")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["csn"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        version, expected, metadata = header["format"], header["sha256"], header["metadata"]
+    except (safetensors.SafetensorError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is truncated or no csn checkpoint ({error}): take another copy or train again"
+        ) from error
+    if version != FORMAT:
+        raise ValueError(f"{path} has checkpoint format {version}, this version of csn reads {FORMAT}: upgrade csn")
+    if _digest(tensors, metadata) != expected:
+        raise ValueError(f"{path} was altered after it was written (checksum mismatch): take another copy")
+    return tensors, metadata
+
+
+def _digest(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimizer's state as named tensors: optimizer.INDEX.NAME."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"optimizer.{index}.{name}": torch.as_tensor(value)
+        for index, slots in state.items()
+        for name, value in slots.items()
+        if value is not None
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put `optimizer_tensors` back, each in the memory layout of its parameter."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        if key.startswith("optimizer."):
+            _, index, name = key.split(".")
+            like = parameters[int(index)]
+            if tensor.shape == like.shape and name != "step":
+                tensor = torch.empty_like(like, requires_grad=False).copy_(tensor)
+            state.setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,53 @@
+"""What the engine asks of the machine: a device, and an allocator that keeps large blocks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Any
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def choose_device(name: str) -> torch.device:
+    """cpu, cuda, mps, or auto for the fastest one there is."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, there in available.items() if there)
+    if not available.get(name.partition(":")[0], False):
+        there = ", ".join(device for device, yes in available.items() if yes)
+        raise ValueError(f"device {name!r} is not available: this machine has {there}")
+    return torch.device(name)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc reuse large blocks instead of returning them to the system after every layer; harmless elsewhere."""
+    if platform.system() != "Linux":
+        return
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            libc.mallopt(option, 2**30)
+    except (OSError, AttributeError):
+        return  # another libc
+
+
+def describe_machine() -> dict[str, Any]:
+    """What a result file says of the machine and versions."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,153 @@
+"""A run: one folder with config.json, log.jsonl, last.safetensors and best.safetensors.
+
+`start` trains into it, `open_run` reads a trained model back; both know everything they need from the folder alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from csn import __version__
+from csn.build import build_learner
+from csn.config import Config, config_from_json
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.checkpoint import load_checkpoint, write_atomically
+from csn.engine.evaluate import EVALUATION_SEED
+from csn.engine.train import Listener, StepReport, Trainer, ValidationReport
+from csn.learner import FewShotLearner
+
+LOG_EVERY = 100  # tasks
+VALIDATION_QUERIES = 5
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A trained model with its history."""
+
+    folder: Path
+    config: Config
+    learner: FewShotLearner
+    metadata: dict[str, Any]
+    log: list[dict[str, Any]]
+
+
+def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.device, resume: bool = False) -> Trainer:
+    """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped."""
+    input_shape = tuple(data.splits["train"].x.shape[1:])
+    if folder.exists() and any(folder.iterdir()) and not resume:
+        raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
+    tasks, seed = config.data, config.train.seed
+    training = EpisodeSource(data, "train", way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=seed)
+    validation = EpisodeSource(
+        data, "val", way=tasks.way, shot=tasks.shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED
+    )
+    torch.manual_seed(seed)
+    learner = build_learner(config.model, input_shape, tasks.way)
+    about = {"config": json.loads(config.to_json()), "input": list(input_shape), "version": __version__}
+    trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
+    if resume:
+        trainer.resume()
+    else:
+        write_atomically(folder / "config.json", config.to_json().encode())
+    return trainer
+
+
+def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
+    """The best model of a run, ready to predict; `attention` overrides soft or hard."""
+    tensors, metadata = load_checkpoint(folder / "best.safetensors")
+    about = metadata["about"]
+    config = config_from_json(json.dumps(about["config"]))
+    model = config.model if attention is None else dataclasses.replace(config.model, attention=attention)  # type: ignore[arg-type]
+    learner = build_learner(model, tuple(about["input"]), config.data.way)
+    learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+    return TrainedRun(folder, config, learner.eval(), metadata, read_log(folder))
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The records of log.jsonl, without a last line that was cut off."""
+    records = []
+    path = folder / "log.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            records.append(json.loads(line))
+    return records
+
+
+@contextlib.contextmanager
+def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
+    """A listener that writes log.jsonl (and TensorBoard files where it is installed); goes on after `from_tasks`."""
+    kept = [record for record in read_log(folder) if record["tasks"] <= from_tasks]
+    path = folder / "log.jsonl"
+    write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+    earlier = kept[-1]["seconds"] if kept else 0.0
+    started = time.monotonic()
+    steps: list[StepReport] = []
+    board = _tensorboard(folder)
+
+    with path.open("a", encoding="utf-8") as file:
+
+        def listener(report: StepReport | ValidationReport) -> None:
+            record: dict[str, Any] = {"tasks": report.tasks, "seconds": round(earlier + time.monotonic() - started, 1)}
+            if isinstance(report, StepReport):
+                steps.append(report)
+                if report.tasks // LOG_EVERY == (report.tasks - 1) // LOG_EVERY and len(steps) < LOG_EVERY:
+                    return
+                record["train"] = {
+                    "loss": sum(step.loss for step in steps) / len(steps),
+                    "accuracy": sum(step.accuracy for step in steps) / len(steps),
+                }
+                steps.clear()
+            else:
+                record["validation"] = {
+                    "accuracy": report.accuracy,
+                    "interval": report.interval,
+                    "best": report.best,
+                }
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            if board:
+                kind = "train" if "train" in record else "validation"
+                for name, value in record[kind].items():
+                    board.add_scalar(f"{kind}/{name}", float(value), report.tasks)
+
+        try:
+            yield listener
+        finally:
+            if board:
+                board.close()
+
+
+def _tensorboard(folder: Path) -> Any:
+    """A TensorBoard writer, or None where tensorboard is not installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    return SummaryWriter(folder / "tensorboard")  # type: ignore[no-untyped-call]
+
+
+def commit() -> str:
+    """The commit this code was run from, or its version where it was installed from a package."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return f"csn {__version__}"
+    return done.stdout.strip()

@@ -1,0 +1,173 @@
+"""Training in episodes with the task loss of section 2.2.
+
+Everything random in step s is a function of (seed, s), and the learning rate one of the tasks seen, so a checkpoint
+holds weights, optimizer state and a counter, and a resumed run equals an uninterrupted one to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from csn.config import TrainConfig
+from csn.data.augment import augment
+from csn.data.source import EpisodeSource
+from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from csn.engine.evaluate import evaluate, summarise, task_accuracies
+from csn.learner import FewShotLearner
+
+Outcome = Literal["finished", "interrupted", "out of patience"]
+
+
+class StepReport(NamedTuple):
+    """After a training step: tasks seen so far, loss and accuracy of this step."""
+
+    tasks: int
+    loss: float
+    accuracy: float
+
+
+class ValidationReport(NamedTuple):
+    """After a validation: tasks seen so far, accuracy with its interval, whether it is the best yet."""
+
+    tasks: int
+    accuracy: float
+    interval: float
+    best: bool
+
+
+Listener = Callable[[StepReport | ValidationReport], None]
+
+
+class Trainer:
+    """Trains a learner and keeps `last.safetensors` (to go on from) and `best.safetensors` (by validation) in a folder.
+
+    about: what the files should say of themselves; a checkpoint of another `about` is refused.
+    """
+
+    def __init__(
+        self,
+        learner: FewShotLearner,
+        config: TrainConfig,
+        training: EpisodeSource,
+        validation: EpisodeSource,
+        folder: Path,
+        *,
+        about: dict[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        for name in ("tasks", "tasks_per_step", "validate_every", "validation_tasks"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"train.{name} must be at least 1, got {getattr(config, name)}")
+        self.learner, self.config, self.folder = learner.to(device), config, folder
+        self.training, self.validation = training, validation
+        self.about, self.device = about or {}, device
+        self.optimizer = build_optimizer(learner, config)
+        self.tasks, self.best, self.since_best = 0, -1.0, 0
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint to go on from."""
+        return self.folder / "last.safetensors"
+
+    def resume(self) -> None:
+        """Go on from `last.safetensors`."""
+        tensors, metadata = load_checkpoint(self.last)
+        if metadata["about"] != self.about:
+            raise ValueError(
+                f"{self.last} belongs to another configuration: resume with the options it was trained with, or train "
+                f"into another folder"
+            )
+        self.learner.load_state_dict({n[6:]: tensor for n, tensor in tensors.items() if n.startswith("model.")})
+        restore_optimizer(self.optimizer, tensors)
+        self.tasks, self.best, self.since_best = metadata["tasks"], metadata["best"], metadata["since_best"]
+
+    def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+        """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
+        tell = listener or (lambda report: None)
+        self.learner.train()
+        while self.tasks < self.config.tasks:
+            if should_stop():
+                self._save()
+                return "interrupted"
+            before = self.tasks
+            tell(self._step())
+            if self.tasks // self.config.validate_every > before // self.config.validate_every or self._done:
+                tell(self._validate())
+                self._save()
+                if self.config.patience is not None and self.since_best > self.config.patience:
+                    return "out of patience"
+        return "finished"
+
+    @property
+    def _done(self) -> bool:
+        return self.tasks >= self.config.tasks
+
+    def _step(self) -> StepReport:
+        config = self.config
+        count = min(config.tasks_per_step, config.tasks - self.tasks)
+        episode = self.training.batch(self.tasks, count)
+        torch.manual_seed(_step_seed(config.seed, self.tasks))  # dropout and augmentation
+        if config.augment:
+            episode = augment(episode, config.augment)
+        episode = episode.to(self.device)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(config, self.tasks)
+        output = self.learner(episode)
+        self.optimizer.zero_grad()
+        output.loss.backward()
+        if config.clip is not None:
+            torch.nn.utils.clip_grad_value_(self.learner.parameters(), config.clip)
+        self.optimizer.step()
+        self.tasks += count
+        loss = float(output.loss.detach())
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the loss is {loss} after {self.tasks} tasks: lower train.learning_rate or set train.clip"
+            )
+        return StepReport(self.tasks, loss, float(task_accuracies(output.logits, episode.query.y).mean()))
+
+    def _validate(self) -> ValidationReport:
+        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
+        accuracy, interval = summarise(accuracies)
+        is_best = accuracy > self.best
+        self.since_best = 0 if is_best else self.since_best + 1
+        if is_best:
+            self.best = accuracy
+            metadata = {"about": self.about, "tasks": self.tasks, "validation": accuracy, "interval": interval}
+            save_checkpoint(self.folder / "best.safetensors", model_tensors(self.learner), metadata)
+        return ValidationReport(self.tasks, accuracy, interval, is_best)
+
+    def _save(self) -> None:
+        metadata = {"about": self.about, "tasks": self.tasks, "best": self.best, "since_best": self.since_best}
+        save_checkpoint(self.last, model_tensors(self.learner) | optimizer_tensors(self.optimizer), metadata)
+
+
+def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:
+    """A learner's parameters and buffers as named tensors: model.NAME."""
+    return {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
+
+
+def build_optimizer(learner: FewShotLearner, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam with its defaults but the rate, or SGD with momentum (appendix A)."""
+    parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+    if config.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
+    return torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+
+
+def learning_rate(config: TrainConfig, tasks: int) -> float:
+    """The rate after a number of tasks."""
+    if config.schedule == "constant":
+        return config.learning_rate
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * tasks / config.tasks))
+
+
+def _step_seed(seed: int, tasks: int) -> int:
+    """One 64-bit seed per (seed, step); the odd constant spreads neighbouring steps."""
+    return (seed * 0x9E3779B97F4A7C15 + tasks * 0xBF58476D1CE4E5B9 + 1) % 2**63

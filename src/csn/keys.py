@@ -1,0 +1,43 @@
+"""Key functions f (section 2.1.2): input -> key of size d, with a linear output layer."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+
+from csn.base.cnn import ConvStack, Norm, pooled_size
+from csn.base.learner import he_initialise
+
+
+class CNNKey(nn.Module):
+    """A CNN of the base learner's shape: five convolutions, then a linear layer to the key (section 4.1)."""
+
+    def __init__(
+        self, image: tuple[int, int, int], *, size: int = 64, filters: int = 64, layers: int = 5, norm: Norm = "none"
+    ) -> None:
+        super().__init__()
+        self.convolutions = ConvStack(image[0], filters, layers, norm=norm)
+        self.output = nn.Linear(filters * pooled_size(image, layers), size)
+        he_initialise(self.modules())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, channels, h, w) -> (examples, d)."""
+        return self.output(self.convolutions(x).flatten(1))  # type: ignore[no-any-return]
+
+
+class MLPKey(nn.Module):
+    """A multi-layer perceptron with a linear output layer; inputs of any shape are flattened."""
+
+    def __init__(self, inputs: int, *, size: int = 64, units: int = 128, layers: int = 3) -> None:
+        super().__init__()
+        sizes = [inputs] + [units] * (layers - 1)
+        hidden = [module for i, o in itertools.pairwise(sizes) for module in (nn.Linear(i, o), nn.ReLU())]
+        self.layers = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], size))
+        he_initialise(self.modules())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, *input) -> (examples, d)."""
+        return self.layers(x)  # type: ignore[no-any-return]

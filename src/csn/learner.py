@@ -1,0 +1,44 @@
+"""FewShotLearner: what CSN and every baseline are."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.episode import Episode, Examples
+
+Task = Any
+"""Whatever a learner makes of a support set. State lives here, never in the module."""
+
+
+class EpisodeOutput(NamedTuple):
+    """loss: () the task loss of section 2.2, averaged over queries; logits: (b, m, way)."""
+
+    loss: Tensor
+    logits: Tensor
+
+
+class FewShotLearner(nn.Module):
+    """Describes a task from its support, then predicts its queries, each on its own."""
+
+    way: int
+    """The largest number of classes C it can tell apart."""
+
+    def describe(self, support: Examples, way: int | None = None) -> Task:
+        """The description phase; `way` defaults to the largest label + 1."""
+        raise NotImplementedError
+
+    def predict(self, x: Tensor, task: Task) -> Tensor:
+        """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
+        raise NotImplementedError
+
+    def episode_logits(self, episode: Episode) -> Tensor:
+        """Both phases; a learner may override it where doing them together is cheaper."""
+        return self.predict(episode.query.x, self.describe(episode.support, episode.way))
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Loss and logits of a batch of tasks: what the engine calls and DDP wraps."""
+        logits = self.episode_logits(episode)
+        return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)

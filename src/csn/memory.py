@@ -1,0 +1,186 @@
+"""Eqs. 2-4: the memory function g, the key-value memory it fills, and the attention that reads it.
+
+One memory per task: row i holds the key k'_i, the values V_{t,i} of every adapted layer t and the label of support
+example i. `b` tasks, `n` rows, `m` queries, `d` key size, `...` the neurons of a layer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Attention = Literal["soft", "hard"]
+
+
+class MemoryFunction(nn.Module):
+    """Eq. 2: V = g(I), one g for all layers, applied to each neuron's information vector on its own.
+
+    A multi-layer perceptron with ReLU: `layers` weight matrices, `units` wide in between (appendix A: 3 layers of 20 or
+    40). layers=1 is the perceptron of section 4.3; with layers=1, size=1 and bias=False it is the learned scalar lambda.
+    """
+
+    def __init__(self, size: int, *, units: int = 20, layers: int = 3, bias: bool = True) -> None:
+        super().__init__()
+        if size < 1 or units < 1 or layers < 1:
+            raise ValueError(f"g needs size, units and layers of at least 1, got {size}, {units} and {layers}")
+        sizes = [size] + [units] * (layers - 1) + [1]
+        self.size = size
+        self.layers = nn.ModuleList(nn.Linear(i, o, bias=bias) for i, o in itertools.pairwise(sizes))
+        for layer in self.layers:
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, info: Tensor) -> Tensor:
+        """(..., size) -> (...)."""
+        first = self.layers[0]
+        return self.from_projection(F.linear(info, first.weight, first.bias))
+
+    def project(self, info: Tensor) -> Tensor:
+        """The first layer without its bias: (..., size) -> (..., units). Linear, so g's work on s * e shares W e."""
+        return F.linear(info, self.layers[0].weight)
+
+    def from_scaled_projection(self, scale: Tensor, projection: Tensor) -> Tensor:
+        """g(s * e) from s and W e: (...,) and (..., units) -> (...)."""
+        z = scale.unsqueeze(-1) * projection
+        bias = self.layers[0].bias
+        return self.from_projection(z if bias is None else z + bias)
+
+    def from_projection(self, z: Tensor) -> Tensor:
+        """Everything after the first layer: (..., units) -> (...)."""
+        for layer in list(self.layers)[1:]:
+            z = layer(F.relu(z))
+        return z.squeeze(-1)
+
+    @torch.no_grad()
+    def negate(self) -> None:
+        """Turn g into -g."""
+        last = self.layers[-1]
+        for parameter in last.parameters():
+            parameter.neg_()
+
+    @torch.no_grad()
+    def raise_by(self, amount: float) -> None:
+        """Turn g into g + amount."""
+        self.layers[-1].bias.add_(amount)
+
+
+@dataclass(frozen=True)
+class DenseValues:
+    """The values of one layer, written out: V_t (b, n, ...)."""
+
+    values: Tensor
+
+    def read(self, attention: Tensor) -> Tensor:
+        """Eq. 4: beta = alpha^T V. (b, m, n) -> (b, m, ...)."""
+        return torch.einsum("bmn,bn...->bm...", attention, self.values)
+
+    def dense(self) -> Tensor:
+        """V_t (b, n, ...)."""
+        return self.values
+
+    def rows(self, index: Tensor) -> DenseValues:
+        """The rows of some examples."""
+        return DenseValues(self.values[:, index])
+
+
+@dataclass(frozen=True)
+class GatedValues:
+    """The values of one layer whose neurons write one of two numbers: V_{t,i} = base + gate_{t,i} * gain_i.
+
+    gate: (b, n, ...) bool, gain: (b, n), base: () or (b, n). The memory of n examples is a bit mask and n + 1 numbers.
+    """
+
+    gate: Tensor
+    gain: Tensor
+    base: Tensor
+
+    def read(self, attention: Tensor) -> Tensor:
+        """Eq. 4: beta = alpha^T V without writing V out; alpha sums to one, so base passes through."""
+        weights = attention * self.gain.unsqueeze(1)
+        return torch.einsum("bmn,bn...->bm...", weights, self.gate.to(weights.dtype)) + self.base
+
+    def dense(self) -> Tensor:
+        """V_t (b, n, ...)."""
+        gain = self.gain.reshape(self.gain.shape + (1,) * (self.gate.ndim - 2))
+        return self.base + self.gate * gain
+
+    def rows(self, index: Tensor) -> GatedValues:
+        """The rows of some examples."""
+        return GatedValues(self.gate[:, index], self.gain[:, index], self.base)
+
+
+LayerValues = DenseValues | GatedValues
+
+
+@dataclass(frozen=True)
+class TaskMemory:
+    """What a model knows of a batch of tasks: one row per described example.
+
+    keys: (b, n, d); values: one LayerValues per adapted layer; labels: (b, n); way: classes of the task.
+    """
+
+    keys: Tensor
+    values: tuple[LayerValues, ...]
+    labels: Tensor
+    way: int
+
+    def __len__(self) -> int:
+        """Rows of each task."""
+        return self.labels.shape[1]
+
+    def attend(self, query_keys: Tensor, scale: Tensor | float = 1.0, kind: Attention = "soft") -> Tensor:
+        """Eq. 3: alpha = softmax_i(scale * cos(k_j, k'_i)). (b, m, d) -> (b, m, n).
+
+        hard: all weight on the most similar key (appendix A).
+        """
+        cosine = F.normalize(query_keys, dim=-1) @ F.normalize(self.keys, dim=-1).transpose(1, 2)
+        if kind == "hard":
+            return F.one_hot(cosine.argmax(-1), len(self)).to(cosine.dtype)
+        if kind != "soft":
+            raise ValueError(f"unknown attention {kind!r}: choose soft or hard")
+        return (scale * cosine).softmax(-1)
+
+    def read(self, attention: Tensor) -> tuple[Tensor, ...]:
+        """Eq. 4 for every layer: (b, m, n) -> shifts (b, m, ...)."""
+        return tuple(values.read(attention) for values in self.values)
+
+    def extended(self, other: TaskMemory) -> TaskMemory:
+        """This memory with the rows of another below it: learning more examples."""
+        if self.keys.shape[0] != other.keys.shape[0] or len(self.values) != len(other.values):
+            raise ValueError("memories can be joined only when they come from the same model and number of tasks")
+        values = tuple(_joined(mine, theirs) for mine, theirs in zip(self.values, other.values, strict=True))
+        keys = torch.cat([self.keys, other.keys], dim=1)
+        return TaskMemory(keys, values, torch.cat([self.labels, other.labels], dim=1), max(self.way, other.way))
+
+    def rows(self, index: Tensor | Sequence[int]) -> TaskMemory:
+        """Only the rows `index` of every task: forgetting is leaving rows out."""
+        index = torch.as_tensor(index, dtype=torch.int64, device=self.labels.device)
+        values = tuple(layer.rows(index) for layer in self.values)
+        return TaskMemory(self.keys[:, index], values, self.labels[:, index], self.way)
+
+    def to(self, device: torch.device | str) -> TaskMemory:
+        """The same memory on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def detach(self) -> TaskMemory:
+        """The same memory without its history."""
+        return self._map(Tensor.detach)
+
+    def _map(self, move: Callable[[Tensor], Tensor]) -> TaskMemory:
+        values = tuple(type(layer)(*(move(tensor) for tensor in vars(layer).values())) for layer in self.values)
+        return TaskMemory(move(self.keys), values, move(self.labels), self.way)
+
+
+def _joined(mine: LayerValues, theirs: LayerValues) -> LayerValues:
+    """The rows of two layers' values, one below the other."""
+    if isinstance(mine, GatedValues) and isinstance(theirs, GatedValues):
+        # g(0) is the model's and the same in both.
+        return GatedValues(torch.cat([mine.gate, theirs.gate], 1), torch.cat([mine.gain, theirs.gain], 1), mine.base)
+    return DenseValues(torch.cat([mine.dense(), theirs.dense()], dim=1))

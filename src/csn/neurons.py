@@ -1,0 +1,59 @@
+"""Conditionally shifted neurons: eq. 1 and its ablated variants (section 4.3).
+
+a: preactivations of a layer, beta: its conditional shifts (the same shape), sigma: its activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+ShiftRule = Literal["squashed", "raw", "inside"]
+SHIFT_RULES: tuple[ShiftRule, ...] = get_args(ShiftRule)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A nonlinearity sigma with its derivative sigma' as functions of the preactivation.
+
+    binary: the derivative is 0 or 1, which the direct feedback of conditioning.py makes use of.
+    """
+
+    name: str
+    function: Callable[[Tensor], Tensor]
+    derivative: Callable[[Tensor], Tensor]
+    binary: bool
+
+    def __call__(self, a: Tensor) -> Tensor:
+        """sigma(a)."""
+        return self.function(a)
+
+
+RELU = Activation("relu", torch.relu, lambda a: (a > 0).to(a.dtype), binary=True)
+TANH = Activation("tanh", torch.tanh, lambda a: 1 - torch.tanh(a).square(), binary=False)
+
+
+def shifted_activation(a: Tensor, beta: Tensor | None, sigma: Activation, rule: ShiftRule = "squashed") -> Tensor:
+    """Eq. 1, t != T: h = sigma(a) + sigma(beta); without shifts h = sigma(a).
+
+    The ablations of section 4.3: `raw` adds beta as it is, h = sigma(a) + beta; `inside` adds it to the preactivations,
+    h = sigma(a + beta).
+    """
+    if beta is None:
+        return sigma(a)
+    if rule == "squashed":
+        return sigma(a) + sigma(beta)
+    if rule == "raw":
+        return sigma(a) + beta
+    if rule == "inside":
+        return sigma(a + beta)
+    raise ValueError(f"unknown shift rule {rule!r}: choose one of {', '.join(SHIFT_RULES)}")
+
+
+def shifted_logits(a: Tensor, beta: Tensor | None) -> Tensor:
+    """Eq. 1, t = T, before the softmax: a + beta."""
+    return a if beta is None else a + beta
