@@ -114,6 +114,7 @@ def _add_show(commands: Commands) -> None:  # type: ignore[valid-type]
     show.add_argument("--shot", type=int, help="labelled examples of a class (default: the run's, or 1)")
     show.add_argument("--queries", type=int, default=2, help="unseen examples of a class (default: %(default)s)")
     show.add_argument("--episode", type=int, default=0, help="which task (default: %(default)s)")
+    show.add_argument("--classes", type=int, metavar="N", help="instead of an episode, N classes of the split")
     show.add_argument(
         "--out", type=Path, metavar="FILE", default=Path("episode.png"), help="picture to write (default: %(default)s)"
     )

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import shlex
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +18,15 @@ from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import DATASETS, build_learner, load_data
-from csn.config import Config, load_preset, merge, parse_option, preset_about, preset_names
+from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
 from csn.data.source import SPLITS, EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
-from csn.engine.machine import choose_device, describe_machine, keep_freed_memory
-from csn.engine.run import TrainedRun, commit, new_trainer, open_run, run_log
+from csn.engine.machine import choose_device, keep_freed_memory
+from csn.engine.run import TrainedRun, new_trainer, open_run, origin, run_log
 from csn.engine.train import StepReport, ValidationReport
+from csn.report import contact_sheet, episode_figure, episode_names, png, write_report
 
 console = Console()
 
@@ -111,6 +109,45 @@ def evaluate(options: argparse.Namespace) -> int:
     out = options.out or options.run / f"result-{name}-{options.split}-{way}w{shot}s.json"
     write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
     console.print(f"written to {out}", highlight=False)
+    return 0
+
+
+def report(options: argparse.Namespace) -> int:
+    """`csn report`."""
+    run = open_run(options.run)
+    tasks = run.config.data
+    source = EpisodeSource(
+        load_data(tasks.name),
+        "test",
+        way=tasks.way,
+        shot=tasks.shot,
+        queries=2 if tasks.way <= 10 else 1,
+        seed=EVALUATION_SEED,
+    )
+    for path in write_report(run, source, options.episode, options.out or options.run / "report"):
+        console.print(f"written to {path}", highlight=False)
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """`csn show`."""
+    run = None if options.run is None else open_run(options.run)
+    tasks = DataConfig() if run is None else run.config.data
+    loaded, split = load_data(options.data or tasks.name), options.split
+    if options.classes is not None:
+        title = f"{loaded.name}, {options.classes} of {len(loaded.splits[split])} {split} classes"
+        figure = contact_sheet(loaded.splits[split], options.classes, title=title)
+    else:
+        way, shot = options.way or tasks.way, options.shot or tasks.shot
+        source = EpisodeSource(loaded, split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED)
+        figure = episode_figure(
+            source.batch(options.episode, 1),
+            names=episode_names(source, options.episode),
+            learner=None if run is None else run.learner,
+            title=f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot",
+        )
+    write_atomically(options.out, png(figure))
+    console.print(f"written to {options.out}", highlight=False)
     return 0
 
 
@@ -237,16 +274,14 @@ def _result(
         "evaluation": setting,
         "config": run.metadata["about"]["config"],
         "trained": {
+            **run.origin,
             "tasks": run.metadata["tasks"],
             "validation": run.metadata["validation"],
             "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
             "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
             "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
         },
-        "command": shlex.join(["csn", *sys.argv[1:]]),
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **origin(),
         "seconds": round(time.monotonic() - started, 1),
-        "machine": describe_machine(),
         "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
     }

@@ -77,7 +77,7 @@ class SparseInfo:
 
 @dataclass(frozen=True)
 class GatedInfo:
-    """Eq. 7 where sigma' is 0 or 1: I_{t,i,l} is either 0 or the error e_i. gate: (b, n, ...) bool, error: (b, n, C)."""
+    """Eq. 7 where sigma' is 0 or 1: I_{t,i,l} is 0 or the error e_i. gate: (b, n, ...) bool, error: (b, n, C)."""
 
     gate: Tensor
     error: Tensor
@@ -105,8 +105,7 @@ class ScaledInfo:
 
     def values(self, g: MemoryFunction) -> LayerValues:
         """Eq. 2 with g's first layer as s (W e_i): one projection per example instead of one per neuron."""
-        projection = _beside(g.project(self.error), self.scale)
-        return DenseValues(g.from_scaled_projection(self.scale, projection))
+        return DenseValues(g.scaled(self.scale, _beside(self.error, self.scale)))
 
 
 class ErrorGradient:
@@ -166,7 +165,8 @@ class DirectFeedback:
     def output_info(self, error: Tensor) -> LayerInfo:
         """The output layer's information for errors y_hat - y (b, n, C).
 
-        There sigma' = 1 would hand every neuron the same vector, a shift that softmax ignores. So neuron l sees the error rolled until its own class comes first: (e_l, e_{l+1}, ..., e_{l-1}).
+        There sigma' = 1 would hand every neuron the same vector, a shift that softmax ignores. So neuron l sees the
+        error rolled until its own class comes first: (e_l, e_{l+1}, ..., e_{l-1}).
         """
         C = error.shape[-1]
         own_first = (torch.arange(C)[:, None] + torch.arange(C)[None, :]) % C

@@ -22,7 +22,7 @@ class MemoryFunction(nn.Module):
     """Eq. 2: V = g(I), one g for all layers, applied to each neuron's information vector on its own.
 
     A multi-layer perceptron with ReLU: `layers` weight matrices, `units` wide in between (appendix A: 3 layers of 20 or
-    40). layers=1 is the perceptron of section 4.3; with layers=1, size=1 and bias=False it is the learned scalar lambda.
+    40). layers=1 is the perceptron of section 4.3; with size=1 and bias=False as well, the learned scalar lambda.
     """
 
     def __init__(self, size: int, *, units: int = 20, layers: int = 3, bias: bool = True) -> None:
@@ -32,43 +32,43 @@ class MemoryFunction(nn.Module):
         sizes = [size] + [units] * (layers - 1) + [1]
         self.size = size
         self.layers = nn.ModuleList(nn.Linear(i, o, bias=bias) for i, o in itertools.pairwise(sizes))
-        for layer in self.layers:
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Draw the weights anew (He et al., 2015); biases start at 0."""
+        for weight, bias in self.weights():
+            nn.init.kaiming_normal_(weight, nonlinearity="relu")
+            if bias is not None:
+                nn.init.zeros_(bias)
+
+    def weights(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Weight and bias of every layer."""
+        return [(layer.weight, layer.bias) for layer in self.layers]  # type: ignore[misc]
 
     def forward(self, info: Tensor) -> Tensor:
         """(..., size) -> (...)."""
-        first = self.layers[0]
-        return self.from_projection(F.linear(info, first.weight, first.bias))
+        return self._upper(F.linear(info, *self.weights()[0]))
 
-    def project(self, info: Tensor) -> Tensor:
-        """The first layer without its bias: (..., size) -> (..., units). Linear, so g's work on s * e shares W e."""
-        return F.linear(info, self.layers[0].weight)
+    def scaled(self, scale: Tensor, info: Tensor) -> Tensor:
+        """g(s * e) with the first layer as s (W e): W e is computed once for all the scales it is multiplied by.
 
-    def from_scaled_projection(self, scale: Tensor, projection: Tensor) -> Tensor:
-        """g(s * e) from s and W e: (...,) and (..., units) -> (...)."""
-        z = scale.unsqueeze(-1) * projection
-        bias = self.layers[0].bias
-        return self.from_projection(z if bias is None else z + bias)
+        scale: (...), info: (..., size), broadcast against each other -> (...).
+        """
+        weight, bias = self.weights()[0]
+        z = scale.unsqueeze(-1) * F.linear(info, weight)
+        return self._upper(z if bias is None else z + bias)
 
-    def from_projection(self, z: Tensor) -> Tensor:
+    def _upper(self, z: Tensor) -> Tensor:
         """Everything after the first layer: (..., units) -> (...)."""
-        for layer in list(self.layers)[1:]:
-            z = layer(F.relu(z))
+        for weight, bias in self.weights()[1:]:
+            z = F.linear(F.relu(z), weight, bias)
         return z.squeeze(-1)
 
     @torch.no_grad()
     def negate(self) -> None:
         """Turn g into -g."""
-        last = self.layers[-1]
-        for parameter in last.parameters():
+        for parameter in self.layers[-1].parameters():
             parameter.neg_()
-
-    @torch.no_grad()
-    def raise_by(self, amount: float) -> None:
-        """Turn g into g + amount."""
-        self.layers[-1].bias.add_(amount)
 
 
 @dataclass(frozen=True)

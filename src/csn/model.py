@@ -16,6 +16,8 @@ from csn.episode import Episode, Examples, check_examples, check_finite
 from csn.learner import FewShotLearner
 from csn.memory import Attention, MemoryFunction, TaskMemory
 
+GUARD_DRAWS = 10_000
+
 
 class CSN(FewShotLearner):
     """A network that shifts its own activations by what it reads back from a memory of the task's examples.
@@ -99,20 +101,24 @@ class CSN(FewShotLearner):
 
     @torch.no_grad()
     def guard_initialisation(self) -> None:
-        """Start g on the right side.
+        """Draw g again until it starts out helpful: d >= 1, and for direct feedback g(e) > 0 for some class.
 
-        About half of all random g raise the wrong outputs, and training never leaves chance. So: at a uniform
-        prediction, the value that g writes at the output neuron of an example's own class must exceed the others'.
-        Direct feedback also needs g(e) > 0 for some class, or every hidden ReLU(beta) starts dead.
+        d is the value that g writes at the output neuron of an example's own class less those at the others, at a
+        uniform prediction. About half of all draws have d < 0 (then -g is the draw) and most of the rest are so close
+        to 0 that the near-uniform attention of an untrained f drowns the signal; training stays at chance or starts
+        late. Where g(e) <= 0 for all classes, direct feedback starts with every hidden ReLU(beta) dead.
         """
         g, C = self.memory_function, self.way
         own = torch.eye(C, dtype=torch.bool)
         error = torch.full((C, C), 1 / C) - own.to(torch.float32)  # y_hat - y of one example per class
         info = self.conditioning.output_info(error[None])
-        values = info.values(g).dense()[0]
-        if values[own].mean() < values[~own].mean():
-            g.negate()
-        if isinstance(self.conditioning, DirectFeedback):
-            hidden = g(error)
-            if bool((hidden <= 0).all()):
-                g.raise_by(float(-2 * hidden.mean()))
+        for _ in range(GUARD_DRAWS):
+            values = info.values(g).dense()[0]
+            d = float(values[own].mean() - values[~own].mean())
+            if d < 0:
+                g.negate()
+            alive = not isinstance(self.conditioning, DirectFeedback) or bool((g(error) > 0).any())
+            if abs(d) >= 1 and alive:
+                return
+            g.initialise()
+        raise ValueError(f"no helpful memory function in {GUARD_DRAWS} draws: build it with more units or guard=False")

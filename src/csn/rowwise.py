@@ -22,9 +22,8 @@ def apply_rowwise(g: MemoryFunction, info: Tensor) -> Tensor:
     rows = info.reshape(-1, g.size)
     if len(rows) <= CHUNK:
         return g(info)
-    weights = [layer.weight for layer in g.layers]
-    biases = [layer.bias for layer in g.layers]
-    return _ChunkedMLP.apply(rows, len(weights), *weights, *biases).view(info.shape[:-1])  # type: ignore[no-untyped-call,no-any-return]
+    weights, biases = zip(*g.weights(), strict=True)
+    return _ChunkedMLP.apply(rows, len(weights), *weights, *biases).view(info.shape[:-1])
 
 
 class _ChunkedMLP(torch.autograd.Function):

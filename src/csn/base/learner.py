@@ -13,7 +13,7 @@ Shifts = tuple[Tensor, ...]
 
 
 class BaseOutput(NamedTuple):
-    """logits: (examples, C). preactivations: a_t of every adapted layer, (examples, ...) each, the output layer last."""
+    """logits: (examples, C). preactivations: a_t of every adapted layer, (examples, ...) each, the output last."""
 
     logits: Tensor
     preactivations: tuple[Tensor, ...]
@@ -37,7 +37,7 @@ class BaseLearner(nn.Module):
         raise NotImplementedError
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
-        """The adapted layers; shifts of every adapted layer, (examples, ...) each, or None for the description phase."""
+        """The adapted layers; shifts: (examples, ...) for each of them, or None in the description phase."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:

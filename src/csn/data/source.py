@@ -1,4 +1,4 @@
-"""Class-indexed examples, and episodes drawn from them: episode i is a function of (seed, split, i) and nothing else."""
+"""Class-indexed examples, and episodes drawn from them: episode i is a function of (seed, split, i) alone."""
 
 from __future__ import annotations
 

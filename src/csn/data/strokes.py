@@ -26,10 +26,12 @@ from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 Points = NDArray[np.complex128]
 Pixels = NDArray[np.float32]
 Ints = NDArray[np.int64]
+Stroke = tuple[Points, bool]  # knots (K,) around 0, and whether its corners are sharp
 
 SIZE = 28  # pixels of a side
 MARGIN = 1.9  # pixels between the pen's path and the edge of the box: the outermost pixels stay empty
 STROKES = 5  # the most a character has
+REPERTOIRE = 8  # strokes that the characters of an alphabet share
 KNOTS = 9  # points that define a stroke, joined by eight spans of equal length
 START, MIDDLE, END = 0, KNOTS // 2, KNOTS - 1
 
@@ -71,12 +73,8 @@ def load_strokes(*, seed: int = 0, alphabets: int = 100, characters: int = 30, d
     A class is a function of (seed, alphabet, character) alone: larger arguments only add classes and drawings. Whole
     alphabets are held out: of every twenty, sixteen are train, one is val and three are test.
     """
-    for name, value, least in (
-        ("seed", seed, 0),
-        ("alphabets", alphabets, FEWEST_ALPHABETS),
-        ("characters", characters, 1),
-        ("drawings", drawings, 1),
-    ):
+    given = {"seed": seed, "alphabets": alphabets, "characters": characters, "drawings": drawings}
+    for (name, value), least in zip(given.items(), (0, FEWEST_ALPHABETS, 1, 1), strict=True):
         if value < least:
             raise ValueError(f"strokes needs {name} >= {least}, got {value}: pass a larger {name}")
     members: dict[Split, list[int]] = {split: [] for split in SPLITS}
@@ -114,20 +112,13 @@ class _Random:
         return normal
 
 
-class _Stroke(NamedTuple):
-    """A shape: knots (K,) around 0, joined smoothly or with sharp corners."""
-
-    knots: Points
-    sharp: bool
-
-
 class _Alphabet(NamedTuple):
     """What its characters share: habits, and a repertoire of strokes that come again and again."""
 
     shares: list[float]  # of the kinds of strokes, summed up
     upright: float  # the part of the strokes that set out along an axis, not a diagonal
     busy: float  # range of the number of strokes
-    repertoire: tuple[_Stroke, ...] = ()
+    repertoire: tuple[Stroke, ...] = ()
 
 
 class _Program(NamedTuple):
@@ -151,10 +142,10 @@ def _box(points: Points) -> tuple[complex, float]:
 def _alphabet(rng: _Random) -> _Alphabet:
     shares = list(accumulate(kind.share * (0.1 + rng.uniform() ** 2) for kind in _KINDS))
     habits = _Alphabet(shares, upright=rng.uniform(0.5, 1.0), busy=rng.uniform(2.7, 5.2))
-    return habits._replace(repertoire=tuple(_stroke(rng, habits) for _ in range(8)))
+    return habits._replace(repertoire=tuple(_stroke(rng, habits) for _ in range(REPERTOIRE)))
 
 
-def _stroke(rng: _Random, alphabet: _Alphabet) -> _Stroke:
+def _stroke(rng: _Random, alphabet: _Alphabet) -> Stroke:
     kind = _KINDS[bisect(alphabet.shares[:-1], rng.uniform(0, alphabet.shares[-1]))]
     heading = 90 * rng.below(4) + (0 if rng.uniform() < alphabet.upright else 45) + rng.uniform(-10, 10)
     bend = rng.uniform(*kind.bend) * (-1, 1)[rng.below(2)]
@@ -162,7 +153,7 @@ def _stroke(rng: _Random, alphabet: _Alphabet) -> _Stroke:
     knots = np.cumsum([0, *np.exp(1j * np.radians(heading + bend * turned))])
     knots = rng.uniform(0.7, 1) * knots.real + 1j * rng.uniform(0.7, 1) * knots.imag
     middle, side = _box(knots)
-    return _Stroke((knots - middle) * rng.uniform(*kind.size) / side, kind.sharp)
+    return (knots - middle) * rng.uniform(*kind.size) / side, kind.sharp
 
 
 def _program(rng: _Random, alphabet: _Alphabet) -> _Program:
@@ -171,15 +162,14 @@ def _program(rng: _Random, alphabet: _Alphabet) -> _Program:
     knots, sharp = np.zeros((STROKES, KNOTS), complex), np.zeros(STROKES, bool)
     parent, contact, pivot = np.arange(STROKES), np.full(STROKES, MIDDLE), np.full(STROKES, MIDDLE)
     for s in range(strokes):
-        known = rng.uniform() < 0.4
-        shape, sharp[s] = alphabet.repertoire[rng.below(8)] if known else _stroke(rng, alphabet)
-        attached = s > 0 and rng.uniform() < 0.6
+        known, attached = rng.uniform() < 0.4, rng.uniform() < 0.6 and s > 0
+        shape, sharp[s] = alphabet.repertoire[rng.below(REPERTOIRE)] if known else _stroke(rng, alphabet)
         least = np.inf
         for _ in range(3):
             other, theirs, mine = rng.below(s), 2 * rng.below(MIDDLE + 1), (START, START, MIDDLE, END)[rng.below(4)]
             beside = knots[other, MIDDLE] + rng.uniform(0.2, 0.5) * np.exp(0.25j * np.pi * rng.below(8))
             placed = shape + (knots[other, theirs] - shape[mine] if attached else beside)
-            crowd = np.count_nonzero(np.abs(placed[:, None] - knots[:s].reshape(-1)) < 0.08)
+            crowd = int((np.abs(placed[:, None] - knots[:s].reshape(-1)) < 0.08).sum())
             if crowd < least:
                 least, knots[s] = crowd, placed
                 if attached:
@@ -278,7 +268,7 @@ def _render(points: Pixels, strokes: Ints, pens: Pixels) -> NDArray[np.uint8]:
             x, y = x - t * step[0], y[:, None] - t * step[1]
             column, line = corner.astype(np.int64)[:, None] + np.arange(pad, pad + width)[:, None]
             where = (rows * side * side + column) + (line * side)[:, None]
-            nearest[where] = np.minimum(nearest[where], x * x + y * y)  # safe: no two windows share a pixel
+            nearest[where] = np.minimum(nearest[where], x * x + y * y)  # one window a canvas: no clash
     distance = np.sqrt(nearest.reshape(n, side, side)[:, pad:-pad, pad:-pad])
     ink: Pixels = 255 * np.clip(pens[:, None, None] / 2 + np.float32(0.5) - distance, 0, 1)
     return np.rint(ink).astype(np.uint8)

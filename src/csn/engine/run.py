@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import importlib.util
 import json
+import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from csn.config import Config, config_from_json
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
+from csn.engine.machine import describe_machine
 from csn.engine.train import Listener, StepReport, Trainer, ValidationReport
 from csn.learner import FewShotLearner
 
@@ -39,6 +43,7 @@ class TrainedRun:
     config: Config
     learner: FewShotLearner
     metadata: dict[str, Any]
+    origin: dict[str, Any]
     log: list[dict[str, Any]]
 
 
@@ -60,6 +65,7 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
         trainer.resume()
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
+        write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
     return trainer
 
 
@@ -71,7 +77,9 @@ def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
     model = config.model if attention is None else dataclasses.replace(config.model, attention=attention)  # type: ignore[arg-type]
     learner = build_learner(model, tuple(about["input"]), config.data.way)
     learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-    return TrainedRun(folder, config, learner.eval(), metadata, read_log(folder))
+    made = folder / "origin.json"
+    trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
+    return TrainedRun(folder, config, learner.eval(), metadata, trained_by, read_log(folder))
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
@@ -135,6 +143,16 @@ def _tensorboard(folder: Path) -> Any:
     from torch.utils.tensorboard.writer import SummaryWriter
 
     return SummaryWriter(folder / "tensorboard")  # type: ignore[no-untyped-call]
+
+
+def origin() -> dict[str, Any]:
+    """What made a file: command, commit, date, machine."""
+    return {
+        "command": shlex.join(["csn", *sys.argv[1:]]),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": describe_machine(),
+    }
 
 
 def commit() -> str:
