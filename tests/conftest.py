@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -18,6 +19,8 @@ def _data_folder() -> Path | None:
             return Path(folder).resolve()
     return None
 
+
+torch.set_num_threads(1)  # workers side by side share the cores; more threads each would only wait for one another
 
 _FOLDER = _data_folder()  # before the tests take CSN_DATA away
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -13,6 +13,7 @@ from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
+from csn.data.fetch import Progress
 from csn.data.omniglot import load_omniglot
 from csn.data.source import Dataset
 from csn.data.strokes import load_strokes
@@ -20,18 +21,33 @@ from csn.keys import CNNKey, MLPKey
 from csn.memory import MemoryFunction
 from csn.model import CSN
 
-DATASETS: dict[str, Callable[[], Dataset]] = {
-    "strokes": load_strokes,
-    "omniglot": load_omniglot,
-    "omniglot-background": partial(load_omniglot, protocol="background"),
+
+@dataclass(frozen=True)
+class DataEntry:
+    """A data set that can be asked for by name; `load` takes a callback for the progress of a download."""
+
+    about: str
+    load: Callable[[Progress | None], Dataset]
+
+
+DATASETS = {
+    "strokes": DataEntry("characters drawn by random stroke programs; embedded, no download", lambda _: load_strokes()),
+    "omniglot": DataEntry(
+        "1623 handwritten characters, 1200 for training and 423 for testing at random (the paper's split)",
+        lambda progress: load_omniglot(progress=progress),
+    ),
+    "omniglot-background": DataEntry(
+        "the same with the original split into background and evaluation alphabets",
+        lambda progress: load_omniglot(protocol="background", progress=progress),
+    ),
 }
 
 
-def load_data(name: str) -> Dataset:
+def load_data(name: str, progress: Progress | None = None) -> Dataset:
     """A data set by name."""
     if name not in DATASETS:
         raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
-    return DATASETS[name]()
+    return DATASETS[name].load(progress)
 
 
 def build_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int) -> CSN:

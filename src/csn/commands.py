@@ -6,14 +6,22 @@ import argparse
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
@@ -88,7 +96,7 @@ def evaluate(options: argparse.Namespace) -> int:
                 source,
                 options.tasks,
                 device=device,
-                on_progress=lambda done, bar=bar: progress.update(bar, completed=done),
+                on_progress=_advance(progress, bar),
             )
     table = Table(title=f"{name}, {way}-way {shot}-shot, {options.tasks} unseen {options.split} tasks")
     table.add_column("learner")
@@ -125,7 +133,7 @@ def report(options: argparse.Namespace) -> int:
         seed=EVALUATION_SEED,
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
-        console.print(f"written to {path}", highlight=False)
+        console.print(f"written to {path}", highlight=False, soft_wrap=True)
     return 0
 
 
@@ -147,19 +155,21 @@ def show(options: argparse.Namespace) -> int:
             title=f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot",
         )
     write_atomically(options.out, png(figure))
-    console.print(f"written to {options.out}", highlight=False)
+    console.print(f"written to {options.out}", highlight=False, soft_wrap=True)
     return 0
 
 
 def data(options: argparse.Namespace) -> int:
     """`csn data`."""
     if options.action == "list":
-        for name in DATASETS:
-            console.print(name, highlight=False)
+        for name, entry in DATASETS.items():
+            console.print(f"{name:20} {entry.about}", highlight=False)
         return 0
     if options.name is None:
         raise ValueError(f"csn data {options.action} needs the name of a data set: {', '.join(DATASETS)}")
-    loaded = load_data(options.name)
+    with Progress(*Progress.get_default_columns(), DownloadColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task(options.name, total=None)
+        loaded = load_data(options.name, lambda done, total: progress.update(bar, completed=done, total=total))
     table = Table("split", "classes", "examples", "smallest class", "input", title=options.name)
     for split in SPLITS:
         classes = loaded.splits[split]
@@ -214,6 +224,10 @@ def _progress(*columns: str) -> Progress:
     )
 
 
+def _advance(progress: Progress, bar: TaskID) -> Callable[[int], None]:
+    return lambda done: progress.update(bar, completed=done)
+
+
 @contextmanager
 def _training_progress(config: Config, done: int) -> Iterator[Any]:
     """A bar with loss, accuracy, tasks per second and time left; one printed line per validation."""
@@ -237,7 +251,7 @@ def _training_progress(config: Config, done: int) -> Iterator[Any]:
             for name, value in (("loss", report.loss), ("accuracy", 100 * report.accuracy)):
                 mean[name] = 0.98 * mean.get(name, value) + 0.02 * value
             rate = (report.tasks - first) / (time.monotonic() - started)
-            progress.update(bar, completed=report.tasks, rate=rate, **mean)
+            progress.update(bar, completed=report.tasks, rate=rate, loss=mean["loss"], accuracy=mean["accuracy"])
 
         yield show
 

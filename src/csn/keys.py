@@ -25,7 +25,7 @@ class CNNKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
-        return self.output(self.convolutions(x).flatten(1))  # type: ignore[no-any-return]
+        return self.output(self.convolutions(x).flatten(1))
 
 
 class MLPKey(nn.Module):
@@ -40,4 +40,4 @@ class MLPKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, *input) -> (examples, d)."""
-        return self.layers(x)  # type: ignore[no-any-return]
+        return self.layers(x)

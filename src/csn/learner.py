@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch.nn.functional as F
@@ -20,19 +21,19 @@ class EpisodeOutput(NamedTuple):
     logits: Tensor
 
 
-class FewShotLearner(nn.Module):
+class FewShotLearner(nn.Module, ABC):
     """Describes a task from its support, then predicts its queries, each on its own."""
 
     way: int
     """The largest number of classes C it can tell apart."""
 
+    @abstractmethod
     def describe(self, support: Examples, way: int | None = None) -> Task:
         """The description phase; `way` defaults to the largest label + 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predict(self, x: Tensor, task: Task) -> Tensor:
         """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
-        raise NotImplementedError
 
     def episode_logits(self, episode: Episode) -> Tensor:
         """Both phases; a learner may override it where doing them together is cheaper."""

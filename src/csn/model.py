@@ -109,8 +109,9 @@ class CSN(FewShotLearner):
         late. Where g(e) <= 0 for all classes, direct feedback starts with every hidden ReLU(beta) dead.
         """
         g, C = self.memory_function, self.way
-        own = torch.eye(C, dtype=torch.bool)
-        error = torch.full((C, C), 1 / C) - own.to(torch.float32)  # y_hat - y of one example per class
+        like = g.weights()[0][0]
+        own = torch.eye(C, dtype=torch.bool, device=like.device)
+        error = like.new_full((C, C), 1 / C) - own.to(like.dtype)  # y_hat - y of one example per class
         info = self.conditioning.output_info(error[None])
         for _ in range(GUARD_DRAWS):
             values = info.values(g).dense()[0]

@@ -27,8 +27,7 @@ class ConvStack(nn.Module):
         sizes = [channels] + [filters] * layers
         self.channels = channels
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none")
-            for i, o in itertools.pairwise(sizes)
+            nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none") for i, o in itertools.pairwise(sizes)
         )
         self.norms = nn.ModuleList(normalisation(norm, filters) for _ in range(layers))
         self.dropout = nn.Dropout(dropout)
@@ -77,7 +76,7 @@ class CNN(BaseLearner):
 
     def stem(self, x: Tensor) -> Tensor:
         """The convolutions without shifts: (examples, channels, h, w) -> (examples, filters, h / 4, w / 4)."""
-        return self.lower(x)  # type: ignore[no-any-return]
+        return self.lower(x)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 in the last three convolutions and the softmax layer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ class BaseOutput(NamedTuple):
     preactivations: tuple[Tensor, ...]
 
 
-class BaseLearner(nn.Module):
+class BaseLearner(nn.Module, ABC):
     """A network in two parts: a stem without conditionally shifted neurons, and a head whose every layer has them.
 
     The split lets support and query share one call of the stem, and ends backpropagation of eq. 5 at the lowest
@@ -32,13 +33,13 @@ class BaseLearner(nn.Module):
     """sigma of every adapted hidden layer."""
     shift_rule: ShiftRule
 
+    @abstractmethod
     def stem(self, x: Tensor) -> Tensor:
         """Layers below the adapted ones: (examples, *input) -> (examples, *features)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """The adapted layers; shifts: (examples, ...) for each of them, or None in the description phase."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 through the whole network."""

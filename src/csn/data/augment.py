@@ -19,7 +19,7 @@ def augment(episode: Episode, strength: float) -> Episode:
 
 
 def affine(images: Tensor, strength: float) -> Tensor:
-    """(..., channels, h, w) -> the same shape; at strength 1 the spread is 9 degrees, 10 %, 0.1 and 3.5 % of the side."""
+    """(..., channels, h, w) -> the same shape; at strength 1 the spread is 9 degrees, 10 % and 3.5 % of the side."""
     if images.ndim < 4:
         raise ValueError(f"only images can be augmented, got {tuple(images.shape)}: set train.augment=0")
     flat = images.flatten(0, -4)

@@ -117,7 +117,7 @@ class _Alphabet(NamedTuple):
 
     shares: list[float]  # of the kinds of strokes, summed up
     upright: float  # the part of the strokes that set out along an axis, not a diagonal
-    busy: float  # range of the number of strokes
+    busy: float  # how widely the number of strokes varies
     repertoire: tuple[Stroke, ...] = ()
 
 
@@ -140,12 +140,14 @@ def _box(points: Points) -> tuple[complex, float]:
 
 
 def _alphabet(rng: _Random) -> _Alphabet:
+    """Habits first: the repertoire is made by them."""
     shares = list(accumulate(kind.share * (0.1 + rng.uniform() ** 2) for kind in _KINDS))
     habits = _Alphabet(shares, upright=rng.uniform(0.5, 1.0), busy=rng.uniform(2.7, 5.2))
     return habits._replace(repertoire=tuple(_stroke(rng, habits) for _ in range(REPERTOIRE)))
 
 
 def _stroke(rng: _Random, alphabet: _Alphabet) -> Stroke:
+    """A stroke of a random kind that sets out near a multiple of 45 degrees."""
     kind = _KINDS[bisect(alphabet.shares[:-1], rng.uniform(0, alphabet.shares[-1]))]
     heading = 90 * rng.below(4) + (0 if rng.uniform() < alphabet.upright else 45) + rng.uniform(-10, 10)
     bend = rng.uniform(*kind.bend) * (-1, 1)[rng.below(2)]
@@ -196,7 +198,11 @@ def _draw_alphabet(seed: int, number: int, characters: int, drawings: int) -> ND
 
 
 def _draw(program: _Program, whole: Points, each: Points) -> Points:
-    """Programs of c characters carried out by hands: whole (c, e, 6), each (c, e, S, 5) -> knots (c, e, S, K)."""
+    """Programs of c characters carried out by shaky hands: knots (c, e, S, K) as they were drawn.
+
+    each (c, e, S, 5), for a stroke: three wobbles, size and turn, miss. whole (c, e, 6), for a drawing: pen and
+    steadiness, size and turn, stretch and slant, two bends, shift. All are normal numbers.
+    """
     row = np.arange(len(whole))
     shake = 0.035 * np.maximum(0.3, 1 + 0.3 * whole[..., 0].imag)[..., None]  # (c, e, 1): some hands are steadier
     t = np.linspace(0, 1, KNOTS)
@@ -212,6 +218,7 @@ def _draw(program: _Program, whole: Points, each: Points) -> Points:
         place = drawn[row, :, parent, program.contact[:, s]][..., None]
         miss = np.where(parent == s, 0.7, 0.3)[:, None, None] * shake * numbers[..., 4:]
         drawn[:, :, s] = place + turned + miss
+    # The whole character: a linear map and a little of a quadratic one.
     turn, slant, bend, curl, shift = whole[..., 1:, None, None].transpose(2, 0, 1, 3, 4)
     mirrored = drawn.conj()
     drawn = np.exp(0.07 * turn) * drawn + 0.08 * slant * mirrored + 0.15 * (bend * drawn**2 + curl * mirrored**2)

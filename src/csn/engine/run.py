@@ -142,7 +142,7 @@ def _tensorboard(folder: Path) -> Any:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter
 
-    return SummaryWriter(folder / "tensorboard")  # type: ignore[no-untyped-call]
+    return SummaryWriter(folder / "tensorboard")
 
 
 def origin() -> dict[str, Any]:

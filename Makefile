@@ -1,0 +1,40 @@
+# Everything a newcomer needs: `make quickstart` and `make test`. Both build .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := runs/quickstart
+
+.PHONY: quickstart test lint docs-pictures benchmark clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make quickstart   train on the embedded characters and show what it learned (about 3 minutes)"
+	@echo "make test         linter, types and tests"
+	@echo "make benchmark    the cost of adaptation as ratios to the same networks without it"
+	@echo "make clean        remove the virtual environment and caches"
+
+# The marker is newer than the files that say what to install, or it is made again.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+quickstart: $(VENV)/installed
+	rm -rf $(RUN)
+	$(BIN)/csn train adacnn-df --recipe plus --data strokes --tasks 3000 --set train.validate_every=1000 --out $(RUN)
+	$(BIN)/csn evaluate $(RUN) --tasks 400 --beside
+	$(BIN)/csn report $(RUN)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -n 2
+
+benchmark: $(VENV)/installed
+	$(BIN)/python benchmarks/overhead.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

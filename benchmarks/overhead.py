@@ -1,0 +1,162 @@
+"""What adaptation costs: time per step of a CSN as a ratio to the same two networks without adaptation.
+
+The floor is the base learner and the key function over the same support and queries, in the same calls, forward and
+(in training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
+Contenders take turns within one process, repeat after repeat, and the median of the per-repeat ratios is shown with its
+quartiles, so that whatever else the machine does hits all of them alike.
+
+    python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from csn.build import build_learner
+from csn.config import load_preset
+from csn.engine.checkpoint import write_atomically
+from csn.engine.machine import keep_freed_memory
+from csn.engine.run import origin
+from csn.engine.train import build_optimizer
+from csn.episode import Episode, Examples
+from csn.learner import EpisodeOutput, FewShotLearner
+from csn.model import CSN
+
+SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
+QUERIES = 5
+
+
+class Floor(FewShotLearner):
+    """The two networks of a CSN, side by side."""
+
+    def __init__(self, csn: CSN) -> None:
+        super().__init__()
+        self.way, self.base, self.key_function = csn.way, csn.base, csn.key_function
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Every image through both networks; a loss that sends gradients through both."""
+        n = episode.support.y.numel()
+        x = torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
+        keys, logits = self.key_function(x), self.base(x).logits[n:]
+        loss = F.cross_entropy(logits, episode.query.y.flatten()) + keys.square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+def random_episode(way: int, shot: int, tasks: int = 1) -> Episode:
+    """Noise of Omniglot's shape: time does not depend on what the images show."""
+
+    def examples(per_class: int) -> Examples:
+        labels = torch.arange(way).repeat_interleave(per_class).expand(tasks, -1)
+        return Examples(torch.rand(tasks, way * per_class, 1, 28, 28), labels)
+
+    return Episode(examples(shot), examples(QUERIES), way)
+
+
+def training_step(learner: FewShotLearner, episode: Episode) -> Callable[[], Tensor]:
+    """One whole step: loss, gradients, Adam."""
+    optimizer = build_optimizer(learner, load_preset("adacnn-df").train)
+    learner.train()
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = learner(episode).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def inference_step(learner: FewShotLearner, episode: Episode) -> Callable[[], Tensor]:
+    """Description and prediction."""
+    learner.eval()
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        return learner(episode).logits
+
+    return step
+
+
+def ratios(steps: dict[str, Callable[[], Tensor]], repeats: int, seconds: float = 0.15) -> dict[str, list[float]]:
+    """Time of each contender over the first one's, one ratio per repeat; a repeat lasts `seconds` per contender."""
+    counts = {}
+    for name, step in steps.items():
+        step()
+        started = time.perf_counter()
+        step()
+        counts[name] = max(1, round(seconds / (time.perf_counter() - started)))
+    results: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for repeat in range(repeats):
+        times = {}
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+            started = time.perf_counter()
+            for _ in range(counts[name]):
+                steps[name]()
+            times[name] = (time.perf_counter() - started) / counts[name]
+        for name in names:
+            results[name].append(times[name] / times[names[0]])
+    return results
+
+
+def main() -> None:
+    """Measure and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
+    parser.add_argument("--only", choices=SETTINGS, help="one setting instead of all")
+    parser.add_argument("--out", type=Path, help="result file (JSON)")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+
+    table = Table(
+        "tasks", "phase", "floor, ms", "direct feedback", "error gradient", title="time per task, x the floor"
+    )
+    rows = []
+    for name, (way, shot) in SETTINGS.items():
+        if options.only not in (None, name):
+            continue
+        torch.manual_seed(0)
+        models = {
+            kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in ("df", "gradient")
+        }
+        learners: dict[str, FewShotLearner] = {"floor": Floor(models["df"]), **models}
+        episode = random_episode(way, shot)
+        for phase, make in (("train", training_step), ("inference", inference_step)):
+            steps = {kind: make(learner, episode) for kind, learner in learners.items()}
+            measured = ratios(steps, options.repeats)
+            started = time.perf_counter()
+            steps["floor"]()
+            floor_ms = 1000 * (time.perf_counter() - started)
+            row = {"tasks": name, "phase": phase, "floor_ms": round(floor_ms, 1)}
+            for kind in models:
+                quartiles = statistics.quantiles(measured[kind], n=4)
+                row[kind] = [round(quartile, 3) for quartile in quartiles]
+            rows.append(row)
+            table.add_row(
+                name,
+                phase,
+                f"{floor_ms:.1f}",
+                *(f"{row[kind][1]:.2f} ({row[kind][0]:.2f} - {row[kind][2]:.2f})" for kind in models),
+            )
+    Console().print(table)
+    if options.out:
+        content = {"rows": rows, "queries_per_class": QUERIES, "repeats": options.repeats, **origin()}
+        write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
