@@ -44,10 +44,14 @@ class ClassExamples:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Named train, val and test classes; no class is in two of them."""
+    """Named train, val and test classes; no class is in two of them.
+
+    vocabulary: where examples are rows of word numbers, the words they stand for.
+    """
 
     name: str
     splits: Mapping[Split, ClassExamples]
+    vocabulary: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         seen: dict[str, Split] = {}
