@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
 from csn.build import build_learner
 from csn.config import load_preset
@@ -30,19 +30,19 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.run import origin
 from csn.engine.train import build_optimizer
 from csn.episode import Episode, Examples
-from csn.learner import EpisodeOutput, FewShotLearner
+from csn.learner import EpisodeOutput
 from csn.model import CSN
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 QUERIES = 5
 
 
-class Floor(FewShotLearner):
+class Floor(nn.Module):
     """The two networks of a CSN, side by side."""
 
     def __init__(self, csn: CSN) -> None:
         super().__init__()
-        self.way, self.base, self.key_function = csn.way, csn.base, csn.key_function
+        self.base, self.key_function = csn.base, csn.key_function
 
     def forward(self, episode: Episode) -> EpisodeOutput:
         """Every image through both networks; a loss that sends gradients through both."""
@@ -63,7 +63,7 @@ def random_episode(way: int, shot: int, tasks: int = 1) -> Episode:
     return Episode(examples(shot), examples(QUERIES), way)
 
 
-def training_step(learner: FewShotLearner, episode: Episode) -> Callable[[], Tensor]:
+def training_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]:
     """One whole step: loss, gradients, Adam."""
     optimizer = build_optimizer(learner, load_preset("adacnn-df").train)
     learner.train()
@@ -78,7 +78,7 @@ def training_step(learner: FewShotLearner, episode: Episode) -> Callable[[], Ten
     return step
 
 
-def inference_step(learner: FewShotLearner, episode: Episode) -> Callable[[], Tensor]:
+def inference_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]:
     """Description and prediction."""
     learner.eval()
 
@@ -133,7 +133,7 @@ def main() -> None:
         models = {
             kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in ("df", "gradient")
         }
-        learners: dict[str, FewShotLearner] = {"floor": Floor(models["df"]), **models}
+        learners: dict[str, nn.Module] = {"floor": Floor(models["df"]), **models}
         episode = random_episode(way, shot)
         for phase, make in (("train", training_step), ("inference", inference_step)):
             steps = {kind: make(learner, episode) for kind, learner in learners.items()}

@@ -34,25 +34,30 @@ from csn.engine.evaluate import evaluate as evaluate_tasks
 from csn.engine.machine import choose_device, keep_freed_memory
 from csn.engine.run import TrainedRun, new_trainer, open_run, origin, run_log
 from csn.engine.train import StepReport, ValidationReport
-from csn.report import contact_sheet, episode_figure, episode_names, png, write_report
+from csn.pictures import contact_sheet, episode_figure, episode_names, png
+from csn.report import write_report
 
 console = Console()
+
+
+def _say(line: str) -> None:
+    """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def train(options: argparse.Namespace) -> int:
     """`csn train`."""
     if options.preset == "list":
         for name in preset_names():
-            console.print(f"{name:20} {preset_about(name)}", highlight=False)
+            _say(f"{name:20} {preset_about(name)}")
         return 0
     config = _train_config(options)
     device = _prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
     trainer = new_trainer(config, load_data(config.data.name), folder, device=device, resume=options.resume)
-    console.print(
+    _say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
-        f"into {folder}",
-        highlight=False,
+        f"into {folder}"
     )
     with _training_progress(config, trainer.tasks) as show, run_log(folder, from_tasks=trainer.tasks) as log:
 
@@ -62,13 +67,8 @@ def train(options: argparse.Namespace) -> int:
 
         with _stop_signal() as should_stop:
             outcome = trainer.run(listener, should_stop)
-    console.print(
-        f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %",
-        highlight=False,
-    )
-    console.print(
-        f"go on with: csn {'train ... --resume' if outcome == 'interrupted' else f'evaluate {folder}'}", highlight=False
-    )
+    _say(f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %")
+    _say(f"go on with: csn {'train ... --resume' if outcome == 'interrupted' else f'evaluate {folder}'}")
     return 130 if outcome == "interrupted" else 0
 
 
@@ -77,7 +77,7 @@ def evaluate(options: argparse.Namespace) -> int:
     device = _prepare_machine(options)
     run = open_run(options.run, attention=options.attention)
     tasks = run.config.data
-    way, shot, name = options.way or tasks.way, options.shot or tasks.shot, options.data or tasks.name
+    way, shot, name = _given(options.way, tasks.way), _given(options.shot, tasks.shot), options.data or tasks.name
     source = EpisodeSource(
         load_data(name), options.split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED
     )
@@ -116,7 +116,7 @@ def evaluate(options: argparse.Namespace) -> int:
     }
     out = options.out or options.run / f"result-{name}-{options.split}-{way}w{shot}s.json"
     write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
-    console.print(f"written to {out}", highlight=False)
+    _say(f"written to {out}")
     return 0
 
 
@@ -133,7 +133,7 @@ def report(options: argparse.Namespace) -> int:
         seed=EVALUATION_SEED,
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
-        console.print(f"written to {path}", highlight=False, soft_wrap=True)
+        _say(f"written to {path}")
     return 0
 
 
@@ -146,7 +146,7 @@ def show(options: argparse.Namespace) -> int:
         title = f"{loaded.name}, {options.classes} of {len(loaded.splits[split])} {split} classes"
         figure = contact_sheet(loaded.splits[split], options.classes, title=title)
     else:
-        way, shot = options.way or tasks.way, options.shot or tasks.shot
+        way, shot = _given(options.way, tasks.way), _given(options.shot, tasks.shot)
         source = EpisodeSource(loaded, split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED)
         figure = episode_figure(
             source.batch(options.episode, 1),
@@ -155,7 +155,7 @@ def show(options: argparse.Namespace) -> int:
             title=f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot",
         )
     write_atomically(options.out, png(figure))
-    console.print(f"written to {options.out}", highlight=False, soft_wrap=True)
+    _say(f"written to {options.out}")
     return 0
 
 
@@ -163,7 +163,7 @@ def data(options: argparse.Namespace) -> int:
     """`csn data`."""
     if options.action == "list":
         for name, entry in DATASETS.items():
-            console.print(f"{name:20} {entry.about}", highlight=False)
+            _say(f"{name:20} {entry.about}")
         return 0
     if options.name is None:
         raise ValueError(f"csn data {options.action} needs the name of a data set: {', '.join(DATASETS)}")
@@ -182,6 +182,10 @@ def data(options: argparse.Namespace) -> int:
         )
     console.print(table)
     return 0
+
+
+def _given(option: int | None, default: int) -> int:
+    return default if option is None else option
 
 
 def _train_config(options: argparse.Namespace) -> Config:
@@ -242,10 +246,9 @@ def _training_progress(config: Config, done: int) -> Iterator[Any]:
 
         def show(report: StepReport | ValidationReport) -> None:
             if isinstance(report, ValidationReport):
-                progress.console.print(
+                _say(
                     f"{report.tasks:>8} tasks  validation {100 * report.accuracy:.2f} ± {100 * report.interval:.2f} %"
-                    + ("  best so far" if report.best else ""),
-                    highlight=False,
+                    + ("  best so far" if report.best else "")
                 )
                 return
             for name, value in (("loss", report.loss), ("accuracy", 100 * report.accuracy)):

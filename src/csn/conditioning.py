@@ -88,8 +88,10 @@ class GatedInfo:
 
     def values(self, g: MemoryFunction) -> LayerValues:
         """Eq. 2 at n + 1 points: V_{t,i} = g(0) + 1[a_{t,i} > 0] (g(e_i) - g(0))."""
-        off = g(torch.zeros_like(self.error[0, 0]))
-        return GatedValues(self.gate, g(self.error) - off, off)
+        points = F.pad(self.error.flatten(0, 1), (0, 0, 0, 1))  # every e_i, and 0
+        written = g(points)
+        off = written[-1]
+        return GatedValues(self.gate, (written[:-1] - off).view(self.error.shape[:2]), off)
 
 
 @dataclass(frozen=True)

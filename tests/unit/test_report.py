@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from csn import commands, report
+from csn import commands, pictures
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
 from csn.cli import main
@@ -30,7 +30,7 @@ from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import save_checkpoint
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.report import (
+from csn.pictures import (
     BLUE,
     ORANGE,
     RIGHT,
@@ -100,8 +100,8 @@ def check_png(content: bytes, height: int | None = None) -> None:
     """A readable PNG, `SCALE` times the page, with a white margin and something on it."""
     with Image.open(io.BytesIO(content)) as image:
         assert image.format == "PNG"
-        assert image.width == report.SCALE * WIDTH
-        assert height is None or image.height == report.SCALE * height
+        assert image.width == pictures.SCALE * WIDTH
+        assert height is None or image.height == pictures.SCALE * height
         pixels = np.asarray(image.convert("L"))
     assert (pixels[:, :10] == 255).all()
     assert (pixels[-10:] == 255).all()

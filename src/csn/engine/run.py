@@ -61,7 +61,7 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
     learner = build_learner(config.model, input_shape, tasks.way)
     about = {"config": json.loads(config.to_json()), "input": list(input_shape), "version": __version__}
     trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
-    if resume:
+    if resume and trainer.last.exists():  # a run may have died before its first checkpoint
         trainer.resume()
     else:
         write_atomically(folder / "config.json", config.to_json().encode())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from csn.config import TrainConfig
 from csn.data.augment import augment
@@ -153,7 +153,7 @@ def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:
     return {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
 
 
-def build_optimizer(learner: FewShotLearner, config: TrainConfig) -> torch.optim.Optimizer:
+def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """Adam with its defaults but the rate, or SGD with momentum (appendix A)."""
     parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     if config.optimizer == "adam":

@@ -1,0 +1,248 @@
+"""Pictures: the learning curve of a run, an episode with what a learner makes of it, a sheet of a data set.
+
+Every picture is a `Figure` that belongs to nobody (no pyplot, no global state) until `png` turns it into bytes. Lengths
+are pixels of a page `WIDTH` wide; the file has `SCALE` times as many, so that it stays sharp on a dense display.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csn.data.source import ClassExamples, EpisodeSource
+from csn.engine.evaluate import Accuracy
+from csn.episode import Episode
+from csn.learner import FewShotLearner
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, MARGIN, GAP, SCALE, DPI = 900, 24, 4, 2, 100
+RIGHT, WRONG = "✓", "✗"
+BLUE, ORANGE = "#0072b2", "#d55e00"  # Okabe and Ito: told apart with any colour vision
+INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0f0f0"
+CURVE_POINTS = 200  # a longer training curve is drawn as the means of this many stretches
+SHEET_EXAMPLES = 20
+Box = tuple[float, float, float, float]  # left, top, width, height
+
+
+def png(figure: Figure) -> bytes:
+    """The picture as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=SCALE * DPI)
+    return file.getvalue()
+
+
+def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
+    """Training and validation accuracy with its interval and best point, and training loss, over tasks."""
+    train, validation = ([record for record in log if kind in record] for kind in ("train", "validation"))
+    if not train and not validation:
+        raise ValueError("the log holds no training or validation record: there is no curve to draw; train first")
+    figure = _figure(560)
+    figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.91))  # below the title
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    for axes, name, label, unit in ((above, "accuracy", "accuracy, %", 100), (below, "loss", "training loss", 1)):
+        x, y = np.array([(r["tasks"], unit * r["train"][name]) for r in train], dtype=float).reshape(-1, 2).T
+        if len(x) > CURVE_POINTS:
+            axes.plot(x, y, color=FAINT, linewidth=0.6, alpha=0.5)
+            x, y = (np.array([part.mean() for part in np.array_split(values, CURVE_POINTS)]) for values in (x, y))
+        axes.plot(x, y, color=SOFT, linewidth=1.2, marker="." if len(x) <= 20 else "", label="training")
+        axes.set_ylabel(label)
+        axes.grid(color=TRACK)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    if validation:
+        points = [
+            (r["tasks"], 100 * r["validation"]["accuracy"], 100 * r["validation"]["interval"]) for r in validation
+        ]
+        x, y, half = np.array(points).T
+        above.fill_between(x, y - half, y + half, color=BLUE, alpha=0.2, linewidth=0)
+        above.plot(x, y, color=BLUE, linewidth=1.8, marker=".", label="validation, 95 % interval")
+        best = int(y.argmax())
+        label = f"best: {Accuracy(y[best] / 100, half[best] / 100)} after {x[best]:,.0f} tasks"
+        above.plot(x[best], y[best], "*", color=ORANGE, markeredgecolor="white", markersize=17, label=label, zorder=3)
+        for axes in (above, below):
+            axes.axvline(x[best], color=ORANGE, linewidth=0.8, linestyle=":")
+    above.set_ylim(top=min(100.5, above.get_ylim()[1]))
+    below.set_xlabel("training tasks")
+    below.xaxis.set_major_formatter("{x:,.0f}")
+    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, frameon=False, borderpad=0.2)
+    figure.text(MARGIN / WIDTH, 0.95, title, size=12, weight="bold", color=INK, parse_math=False)
+    return figure
+
+
+def episode_figure(
+    episode: Episode, *, names: Sequence[str] | None = None, learner: FewShotLearner | None = None, title: str = ""
+) -> Figure:
+    """One task: a column per class with its support above; below, its queries or, with a learner, a row per query.
+
+    Such a row shows the answer, and under each class the weights of its support, in the order of the support above.
+    """
+    if episode.tasks != 1:
+        raise ValueError(f"a picture shows one task, got a batch of {episode.tasks}: draw them one at a time")
+    support, queries = _pictures(episode.support.x[0]), _pictures(episode.query.x[0])
+    shown, asked = (  # the rows of each class
+        [(part.y[0] == c).nonzero()[:, 0].tolist() for c in range(episode.way)]
+        for part in (episode.support, episode.query)
+    )
+    gutter = 84 if learner is None else 168
+    left, column = MARGIN + gutter, (WIDTH - 2 * MARGIN - gutter) / episode.way
+    shots = max(map(len, shown))
+    width = min(column - GAP, 96 if shots <= 2 else 64)
+    height = width * support[0].shape[0] / support[0].shape[1]
+    lines = 2 if names is not None and column >= 90 else 0
+    top = MARGIN + (36 if title else 0) + 20 + 15 * lines
+    below = top + shots * (height + GAP) + 32
+    pitch = height + GAP if learner is None else 54 if len(queries) <= 15 else 44
+    bottom = below + pitch * (max(map(len, asked)) if learner is None else len(queries))
+    figure, axes = _page(bottom + MARGIN + (0 if learner is None else 26), title)
+    for c in range(episode.way):
+        middle, edge = left + (c + 0.5) * column, left + (c + 0.5) * column - width / 2
+        head = f"class {c}" if column >= 60 else f"{c}"
+        _text(axes, middle, top - 15 * lines - 12, head, ha="center", weight="bold")
+        for line, part in enumerate(names[c].split("/")[:lines] if names is not None else ()):
+            _text(axes, middle, top - 15 * (lines - line) + 4, part, column, ha="center", size=8, color=SOFT)
+        for place, row in enumerate(shown[c]):
+            _image(axes, support[row], (edge, top + place * (height + GAP), width, height))
+        for place, row in enumerate(asked[c] if learner is None else ()):
+            _image(axes, queries[row], (edge, below + place * pitch, width, height))
+    _text(axes, MARGIN, top + min(height / 2, 14), "support", weight="bold")
+    _text(axes, MARGIN, below + (min(height / 2, 14) if learner is None else -14), "queries", weight="bold")
+    if learner is not None:
+        _draw_answers(axes, learner, episode, shown, (left, below, column, pitch))
+    return figure
+
+
+def _draw_answers(axes: Axes, learner: FewShotLearner, episode: Episode, shown: list[list[int]], grid: Box) -> None:
+    """The rows of `episode_figure`, a query each: image, mark, answer, and bars under the classes."""
+    (left, top, column, pitch), truth = grid, episode.query.y[0].tolist()
+    probabilities, attention = _answers(learner, episode)
+    weights = probabilities if attention is None else attention
+    groups = [[c] for c in range(episode.way)] if attention is None else shown
+    single, full = max(map(len, groups)) == 1, max(float(weights.max()), 1e-9)
+    cell, room = pitch - 8, column - (6 if column < 60 else 12)
+    shapes: list[tuple[Box, str, str]] = []
+    for j, picture in enumerate(_pictures(episode.query.x[0])):
+        y, answer = top + j * pitch, int(probabilities[j].argmax())
+        mark, colour = (RIGHT, BLUE) if answer == truth[j] else (WRONG, ORANGE)
+        side = min(cell * picture.shape[1] / picture.shape[0], 60)
+        _image(axes, picture, (MARGIN, y, side, cell), edge=colour)
+        _text(axes, MARGIN + side + 9, y + cell / 2 - 8, f"{mark} class {answer}", weight="bold", color=colour)
+        note = f"{100 * probabilities[j, answer]:.0f} %" + ("" if answer == truth[j] else f", is class {truth[j]}")
+        _text(axes, MARGIN + side + 9, y + cell / 2 + 8, note, size=8, color=SOFT)
+        shapes.append(((left + answer * column + 1, y - 2, column - 2, cell + 4), "none", colour))
+        for c, group in enumerate(groups):
+            x, step, own = left + c * column + (column - room) / 2, (cell - 4) / max(len(group), 1), c == truth[j]
+            for place, row in enumerate(group):
+                weight, thick, middle = float(weights[j, row]), min(0.75 * step, 14), y + 2 + (place + 0.5) * step
+                if single and column >= 60:  # room for the number above its bar
+                    thick, middle = 10, y + cell / 2 + 9
+                    _text(axes, x, y + cell / 2 - 8, f"{weight:.2f}", size=8, color=INK if own else SOFT)
+                shapes.append(((x, middle - thick / 2, room, thick), TRACK, "none"))
+                shapes.append(((x, middle - thick / 2, room * weight / full, thick), INK if own else FAINT, "none"))
+    _boxes(axes, shapes)
+    what = "probability of each class" if attention is None else "attention to each support example"
+    what += "" if single else ", in the order of the support"
+    caption = f"Bars: {what} (full: {full:.2f}); black: the query's own class. Frame: the answer."
+    _text(axes, MARGIN, top + len(truth) * pitch + 16, caption, size=8, color=SOFT)
+
+
+def contact_sheet(classes: ClassExamples, count: int, *, title: str = "") -> Figure:
+    """`count` classes spread evenly over a split, a row each, with their first examples (at most `SHEET_EXAMPLES`)."""
+    if not 1 <= count <= len(classes):
+        raise ValueError(f"a sheet shows 1 to {len(classes)} classes of this split, got {count}")
+    chosen = np.linspace(0, len(classes) - 1, count).round().astype(int)
+    ends, examples = np.cumsum(classes.counts), np.minimum(classes.counts, SHEET_EXAMPLES)
+    rows = [_pictures(classes.x[ends[c] - classes.counts[c] :][: examples[c]]) for c in chosen]
+    gutter, top = 136, MARGIN + (36 if title else 0)
+    width = min((WIDTH - 2 * MARGIN - gutter) / max(map(len, rows)) - GAP, 96)
+    height = width * rows[0][0].shape[0] / rows[0][0].shape[1]
+    figure, axes = _page(top + count * (height + GAP) - GAP + MARGIN, title)
+    for row, (c, pictures) in enumerate(zip(chosen, rows, strict=True)):
+        y, parts = top + row * (height + GAP), classes.names[c].split("/")[:2]
+        for line, part in enumerate(parts):
+            middle = y + height / 2 + 12 * (line - (len(parts) - 1) / 2)
+            _text(axes, MARGIN, middle, part, gutter, size=7.5, color=SOFT if line else INK)
+        for place, picture in enumerate(pictures):
+            _image(axes, picture, (MARGIN + gutter + place * (width + GAP), y, width, height))
+    return figure
+
+
+def episode_names(source: EpisodeSource, index: int) -> list[str]:
+    """Names of the classes of episode `index`, in the order of their labels."""
+    if index < 0:
+        raise ValueError(f"episodes are counted from 0, got {index}")
+    ends = np.cumsum(source.classes.counts)
+    return [source.classes.names[int(np.searchsorted(ends, row, side="right"))] for row in source.rows(index)[0][:, 0]]
+
+
+@torch.no_grad()
+def _answers(learner: FewShotLearner, episode: Episode) -> tuple[Tensor, Tensor | None]:
+    """Probabilities (m, C) and, of a learner that has it, attention (m, n); its own mode is left as it was."""
+    training = learner.training
+    learner.eval()
+    try:
+        task = learner.describe(episode.support, episode.way)
+        attend = getattr(learner, "attend", None)
+        attention = None if attend is None else attend(episode.query.x, task)[0]
+        return learner.predict(episode.query.x, task).softmax(-1)[0], attention
+    finally:
+        learner.train(training)
+
+
+def _pictures(x: Tensor) -> list[np.ndarray]:
+    """(n, channels, height, width) -> n pictures (height, width[, 3]) in [0, 1]; one channel is ink on white paper."""
+    if x.ndim != 4 or x.shape[1] not in (1, 3):
+        raise ValueError(f"pictures need images (1 or 3 channels, height, width), got shape {tuple(x.shape[1:])}")
+    x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+    if float(x.min()) < 0 or float(x.max()) > 1:
+        x = (x - x.min()) / (x.max() - x.min()).clamp_min(1e-9)
+    return list((1 - x[:, 0] if x.shape[1] == 1 else x.permute(0, 2, 3, 1)).numpy())
+
+
+def _figure(height: float) -> Figure:
+    """An empty white figure of `WIDTH` by `height` pixels."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError('pictures need matplotlib: pip install "csn[report]"') from error
+    return Figure(figsize=(WIDTH / DPI, round(height) / DPI), dpi=DPI, facecolor="white")
+
+
+def _page(height: float, title: str) -> tuple[Figure, Axes]:
+    """A figure with one axes whose coordinates are pixels from the top left corner."""
+    figure = _figure(height)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(round(height), 0), autoscale_on=False)
+    axes.set_axis_off()
+    if title:
+        _text(axes, MARGIN, MARGIN + 8, title, size=12, weight="bold")
+    return figure, axes
+
+
+def _text(axes: Axes, x: float, y: float, text: str, width: float = WIDTH, **style: Any) -> None:
+    """Plain text, vertically centred at y, cut off where (in small type) it gets wider than `width`."""
+    room = int(width / 6.6)
+    text = text if len(text) <= room else text[: room - 1] + "…"
+    axes.text(x, y, text, None, **({"va": "center_baseline", "size": 9, "color": INK, "parse_math": False} | style))
+
+
+def _image(axes: Axes, picture: np.ndarray, box: Box, *, edge: str = LINE) -> None:
+    left, top, width, height = box
+    extent = (left, left + width, top + height, top)
+    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
+    _boxes(axes, [(box, "none", edge)])
+
+
+def _boxes(axes: Axes, shapes: Sequence[tuple[Box, str, str]]) -> None:
+    """Rectangles, each with its face and edge colour."""
+    from matplotlib.collections import PolyCollection
+
+    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for (x, y, w, h), _, _ in shapes]
+    _, faces, edges = zip(*shapes, strict=True)
+    axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors=edges, linewidths=1.3), autolim=False)

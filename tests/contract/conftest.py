@@ -1,0 +1,108 @@
+"""Every learner and every base learner, small, in double precision: the contract tests run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from csn.base.cnn import CNN
+from csn.base.ffn import FFN
+from csn.base.learner import BaseLearner
+from csn.baselines.nearest import NearestNeighbour
+from csn.build import build_learner
+from csn.config import ModelConfig
+from csn.episode import Episode, Examples
+from csn.learner import FewShotLearner
+from csn.neurons import TANH
+
+WAY = 4
+IMAGE = (1, 12, 12)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A learner of WAY ways and tasks for it."""
+
+    name: str
+    build: Callable[[], FewShotLearner]
+    shape: tuple[int, ...]
+
+    def learner(self, seed: int = 0) -> FewShotLearner:
+        """In evaluation mode; its running statistics are no longer those of a fresh batch norm."""
+        torch.manual_seed(seed)
+        learner = self.build().eval()
+        for name, buffer in learner.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.normal_()
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 2.0)
+        return learner
+
+    def examples(self, tasks: int, labels: list[int], seed: int = 1) -> Examples:
+        """Random inputs with the given labels in every task."""
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(tasks, len(labels), *self.shape, generator=generator)
+        return Examples(x, torch.tensor(labels, dtype=torch.int64).repeat(tasks, 1))
+
+    def episode(self, tasks: int = 2, way: int = WAY, shot: int = 1, queries: int = 2) -> Episode:
+        """Balanced tasks."""
+        support = self.examples(tasks, [c for c in range(way) for _ in range(shot)])
+        return Episode(support, self.examples(tasks, [c for c in range(way) for _ in range(queries)], seed=2), way)
+
+
+def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
+    config = ModelConfig(filters=8, units=10, key_size=8, dropout=(0.2, 0.3, 0.3), **options)  # type: ignore[arg-type]
+    return Case(name, lambda: build_learner(config, shape, WAY), shape)
+
+
+LEARNERS = [
+    csn("csn-gradient-cnn", IMAGE, base="cnn", conditioning="gradient"),
+    csn("csn-df-cnn", IMAGE, base="cnn", conditioning="df", temperature=10.0),
+    csn("csn-gradient-cnn-batch", IMAGE, base="cnn", conditioning="gradient", norm="batch", temperature=10.0),
+    csn("csn-df-cnn-batch", IMAGE, base="cnn", conditioning="df", norm="batch"),
+    csn("csn-df-cnn-group", IMAGE, base="cnn", conditioning="df", norm="group"),
+    csn("csn-gradient-ffn", (6,), base="ffn", conditioning="gradient", temperature=10.0),
+    csn("csn-df-ffn", (2, 3), base="ffn", conditioning="df"),
+    Case("nearest", lambda: NearestNeighbour(WAY), IMAGE),
+]
+
+
+@dataclass(frozen=True)
+class BaseCase:
+    """A base learner of WAY outputs."""
+
+    name: str
+    build: Callable[[str], BaseLearner]
+    shape: tuple[int, ...]
+
+
+BASES = [
+    BaseCase("ffn", lambda rule: FFN(6, WAY, units=5, shift_rule=rule), (6,)),
+    BaseCase("ffn-tanh", lambda rule: FFN(6, WAY, units=5, activation=TANH, shift_rule=rule), (2, 3)),
+    BaseCase("ffn-softmax-only", lambda rule: FFN(6, WAY, layers=1, shift_rule=rule), (6,)),
+    BaseCase("cnn", lambda rule: CNN(IMAGE, WAY, filters=4, dropout=(0.2, 0.3, 0.3), shift_rule=rule), IMAGE),
+    BaseCase("cnn-batch", lambda rule: CNN(IMAGE, WAY, filters=4, norm="batch", shift_rule=rule), IMAGE),
+    BaseCase("cnn-group", lambda rule: CNN(IMAGE, WAY, filters=8, norm="group", shift_rule=rule), IMAGE),
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `case`, `csn_case` or `base_case` runs for each of them."""
+    for fixture, cases in (
+        ("case", LEARNERS),
+        ("csn_case", [case for case in LEARNERS if case.name.startswith("csn")]),
+        ("base_case", BASES),
+    ):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, cases, ids=[case.name for case in cases])
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)

@@ -1,0 +1,123 @@
+"""Imports point one way (DESIGN 1): a module imports its own layer or an earlier one, never a later one.
+
+Inside the layer of the mechanism there is an order too: learners know the parts, the parts do not know the learners.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import csn
+
+ROOT = Path(csn.__file__).parent
+
+LAYERS: list[set[str]] = [
+    {"csn", "csn.episode"},
+    {"csn.data"},
+    {"csn.neurons", "csn.memory", "csn.rowwise", "csn.base", "csn.conditioning", "csn.keys", "csn.learner"},
+    {"csn.model", "csn.baselines"},
+    {"csn.presets", "csn.config", "csn.build"},
+    {"csn.engine"},
+    {"csn.report"},
+    {"csn.classifier", "csn.service"},
+    {"csn.commands", "csn.cli"},
+]
+# The mechanism needs no data: of what comes before it, it may know episodes only.
+FORBIDDEN = [(range(2, 4), 1)]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = ["csn", *path.relative_to(ROOT).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def layer(module: str) -> int:
+    """The layer of a module or of the package it is in; the longest known name decides."""
+    parts = module.split(".")
+    for length in range(len(parts), 1, -1):
+        name = ".".join(parts[:length])
+        for number, names in enumerate(LAYERS):
+            if name in names:
+                return number
+    if module == "csn":
+        return 0
+    raise LookupError(f"{module} has no place in LAYERS: give it one")
+
+
+def imports(module: str, path: Path) -> set[str]:
+    """Names of csn that a file imports anywhere in it, inside functions too; `from csn import x` is csn.x."""
+    names: set[str] = set()
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module or ""
+            if node.level:
+                up = package.split(".")[: len(package.split(".")) - node.level + 1]
+                origin = ".".join([*up, *([origin] if origin else [])])
+            names.add(origin)
+            names |= {f"{origin}.{alias.name}" for alias in node.names if f"{origin}.{alias.name}" in modules()}
+    return {name for name in names if name.split(".")[0] == "csn" and name != "csn"}
+
+
+MODULES = modules()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_no_later_layer(module):
+    own = layer(module)
+    for name in imports(module, MODULES[module]):
+        assert layer(name) <= own, f"{module} (layer {own}) imports {name} (layer {layer(name)})"
+        for above, below in FORBIDDEN:
+            assert not (own in above and layer(name) == below), f"{module} needs no data, but imports {name}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer(name) < layer("csn.engine")])
+def test_nothing_below_the_engine_knows_progress_bars_processes_or_the_command_line(module):
+    if layer(module) in (1, 4):  # data and configuration read files
+        banned = {"rich", "argparse", "multiprocessing", "subprocess"}
+    else:
+        banned = {"rich", "argparse", "multiprocessing", "subprocess", "pathlib", "os", "json", "tomllib", "io"}
+    roots = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            roots |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            roots.add(node.module.split(".")[0])
+    assert not roots & banned
+
+
+def test_there_are_no_import_cycles():
+    graph = {module: imports(module, path) & MODULES.keys() for module, path in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail, module))
+        if module not in done:
+            for name in graph[module]:
+                visit(name, (*trail, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_test_sees_imports(tmp_path):
+    file = tmp_path / "source.py"
+    file.write_text("def f():\n    from csn.engine import train\nimport csn.cli\nfrom ..model import CSN\n")
+    assert imports("csn.data.source", file) == {"csn.engine", "csn.engine.train", "csn.cli", "csn.model"}
+
+
+def test_the_command_line_answers_without_torch():
+    """`csn --help` is quick: cli.py imports torch (through commands) only inside main."""
+    top = ast.parse((ROOT / "cli.py").read_text(encoding="utf-8")).body
+    names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in top if isinstance(node, ast.ImportFrom)}
+    assert {name for name in names if name.startswith(("csn", "torch"))} == {"csn"}

@@ -1,0 +1,165 @@
+"""The command line as a user meets it: the whole path on a small data set, and every wrong turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from csn import build, cli
+from csn.build import DataEntry
+from csn.data.strokes import load_strokes
+
+TINY = ["--set", "model.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
+
+
+@pytest.fixture(autouse=True)
+def _small_strokes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = load_strokes(alphabets=5, characters=8)
+    monkeypatch.setitem(build.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
+    monkeypatch.chdir(tmp_path)
+
+
+def train(*options: str, out: str = "run") -> int:
+    return cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes", *TINY, "--out", out, *options])
+
+
+def test_the_path_of_a_newcomer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("--tasks", "40", "--set", "train.validate_every=20") == 0
+    log = [json.loads(line) for line in Path("run/log.jsonl").read_text().splitlines()]
+    assert [record["tasks"] for record in log if "validation" in record] == [20, 40]
+    assert any(Path("run/tensorboard").iterdir())
+
+    assert cli.main(["evaluate", "run", "--tasks", "20", "--beside", "--threads", "1"]) == 0
+    result = json.loads(Path("run/result-strokes-test-5w1s.json").read_text())
+    assert {name: len(values) for name, values in result["accuracies"].items()} == {
+        "trained": 20,
+        "untrained": 20,
+        "nearest neighbour": 20,
+    }
+    mean = sum(result["accuracies"]["trained"]) / 20
+    assert result["summary"]["trained"]["accuracy"] == pytest.approx(mean, abs=1e-6)
+    assert f"{100 * mean:.2f} ±" in capsys.readouterr().out
+    assert result["evaluation"]["seed"] == 2018
+    assert set(result["trained"]) >= {"command", "commit", "machine", "validation_curve", "seconds"}
+
+    assert cli.main(["report", "run"]) == 0
+    assert {path.name for path in Path("run/report").iterdir()} >= {"report.md", "learning_curve.png", "episode.png"}
+    assert cli.main(["show", "--run", "run", "--out", "picture.png"]) == 0
+    assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fewer_ways_more_shots_and_hard_attention_than_trained() -> None:
+    train("--tasks", "4")
+    options = ["--way", "3", "--shot", "2", "--attention", "hard", "--tasks", "10", "--out", "hard.json"]
+    assert cli.main(["evaluate", "run", *options]) == 0
+    setting = json.loads(Path("hard.json").read_text())["evaluation"]
+    assert (setting["way"], setting["shot"], setting["attention"]) == (3, 2, "hard")
+
+
+def test_resuming_equals_never_having_stopped() -> None:
+    train("--tasks", "20", "--set", "train.validate_every=10", out="whole")
+    script = [sys.executable, "-c", _STOPPED_AFTER_10]
+    assert subprocess.run(script, check=False).returncode == 130
+    assert train("--tasks", "20", "--set", "train.validate_every=10", "--resume", out="parts") == 0
+    assert Path("parts/best.safetensors").read_bytes() == Path("whole/best.safetensors").read_bytes()
+    assert Path("parts/last.safetensors").read_bytes() == Path("whole/last.safetensors").read_bytes()
+    logs = {run: list(map(json.loads, Path(run, "log.jsonl").read_text().splitlines())) for run in ("whole", "parts")}
+    curves = {run: [(r["tasks"], r["validation"]) for r in log if "validation" in r] for run, log in logs.items()}
+    assert curves["parts"] == curves["whole"]
+
+
+_STOPPED_AFTER_10 = f"""
+import os, signal, sys
+from csn import build, cli
+from csn.build import DataEntry
+from csn.data.strokes import load_strokes
+from csn.engine import train
+small = load_strokes(alphabets=5, characters=8)
+build.DATASETS["strokes"] = DataEntry("", lambda _: small)
+step = train.Trainer._step
+def counted(self):
+    report = step(self)
+    if self.tasks == 10:
+        os.kill(os.getpid(), signal.SIGINT)
+    return report
+train.Trainer._step = counted
+sys.exit(cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes", *{TINY!r}, "--out", "parts",
+                   "--tasks", "20", "--set", "train.validate_every=10"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "adacnn"], "unknown preset 'adacnn': choose one of adacnn-df"),
+        (["train", "adacnn-df", "--data", "mnist"], "unknown data set 'mnist': choose one of strokes"),
+        (["train", "adacnn-df", "--set", "train.rate=1"], "unknown option 'rate'"),
+        (["train", "adacnn-df", "--set", "train.tasks=many"], "option 'tasks' takes int, got 'many'"),
+        (["train", "adacnn-df", "--set", "tasks"], "SECTION.NAME=VALUE"),
+        (["train", "adacnn-df", "--tasks", "0"], "train.tasks must be at least 1, got 0"),
+        (["train", "adacnn-df", "--way", "1"], "way >= 2"),
+        (["train", "adacnn-df", "--way", "99"], "99-way"),
+        (["train", "adacnn-df", "--device", "abacus"], "device 'abacus' is not available"),
+        (["train", "adacnn-df", "--threads", "0"], "--threads must be at least 1"),
+        (["evaluate", "nowhere"], "there is no checkpoint"),
+        (["report", "nowhere"], "nowhere"),
+        (["data", "get"], "needs the name of a data set"),
+        (["data", "check", "mnist"], "unknown data set"),
+    ],
+)
+def test_bad_input_is_said_clearly_and_nothing_is_written(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if arguments[0] == "train" and "--data" not in arguments:
+        arguments = [*arguments, "--data", "strokes"]
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
+
+
+def test_an_unknown_option_exits_with_2() -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["train", "adacnn-df", "--speed", "fast"])
+    assert stopped.value.code == 2
+
+
+def test_a_folder_in_use_and_another_configuration_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    train("--tasks", "4")
+    before = Path("run/last.safetensors").read_bytes()
+    assert train("--tasks", "4") == 2
+    assert "go on with --resume" in capsys.readouterr().err
+    assert train("--tasks", "8", "--resume") == 2
+    assert "another configuration" in capsys.readouterr().err
+    assert Path("run/last.safetensors").read_bytes() == before
+
+
+def test_a_truncated_checkpoint_and_too_many_ways_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    train("--tasks", "4")
+    assert cli.main(["evaluate", "run", "--way", "6"]) == 2
+    assert "2 to 5 ways, got 6" in capsys.readouterr().err
+    best = Path("run/best.safetensors")
+    best.write_bytes(best.read_bytes()[:-100])
+    assert cli.main(["evaluate", "run"]) == 2
+    assert "truncated" in capsys.readouterr().err
+
+
+def test_help_comes_without_torch() -> None:
+    script = (
+        "import sys; from csn import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again_on_resume() -> None:
+    killed = subprocess.run([sys.executable, "-c", _STOPPED_AFTER_10.replace("SIGINT", "SIGKILL")], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not [name for name in os.listdir("parts") if name.endswith(".safetensors")]
+    assert train("--tasks", "20", "--set", "train.validate_every=10", "--resume", out="parts") == 0
+    assert Path("parts/best.safetensors").exists()
