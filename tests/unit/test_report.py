@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from csn import commands, pictures
+from csn import commands, pictures, report
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
 from csn.cli import main
@@ -289,7 +289,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_checkpoint(folder / "best.safetensors", tensors, metadata)
     (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
     monkeypatch.setattr(commands, "load_data", lambda name: dataset())
-    monkeypatch.setattr(report, "SCALE", 1)  # in a quarter of the time
+    monkeypatch.setattr(pictures, "SCALE", 1)  # in a quarter of the time
     return folder
 
 
