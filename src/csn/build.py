@@ -15,8 +15,11 @@ from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.fetch import Progress
 from csn.data.omniglot import load_omniglot
+from csn.data.penn_treebank import load_penn_treebank
 from csn.data.source import Dataset
 from csn.data.strokes import load_strokes
+from csn.data.text_files import load_king_james
+from csn.data.toy_language import load_toy_language
 from csn.keys import CNNKey, MLPKey
 from csn.memory import MemoryFunction
 from csn.model import CSN
@@ -39,6 +42,17 @@ DATASETS = {
     "omniglot-background": DataEntry(
         "the same with the original split into background and evaluation alphabets",
         lambda progress: load_omniglot(protocol="background", progress=progress),
+    ),
+    "toy-language": DataEntry(
+        "sentences of a made-up language, one word blanked; embedded, no download", lambda _: load_toy_language()
+    ),
+    "king-james": DataEntry(
+        "49,000 clauses of the King James Bible, one word blanked; comes with csn[text], no download",
+        lambda _: load_king_james(),
+    ),
+    "penn-treebank": DataEntry(
+        "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
+        lambda progress: load_penn_treebank(progress=progress),
     ),
 }
 

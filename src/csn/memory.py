@@ -79,7 +79,7 @@ class DenseValues:
 
     def read(self, attention: Tensor) -> Tensor:
         """Eq. 4: beta = alpha^T V. (b, m, n) -> (b, m, ...)."""
-        return torch.einsum("bmn,bn...->bm...", attention, self.values)
+        return torch.bmm(attention, self.values.flatten(2)).unflatten(2, self.values.shape[2:])
 
     def dense(self) -> Tensor:
         """V_t (b, n, ...)."""
@@ -94,7 +94,7 @@ class DenseValues:
 class GatedValues:
     """The values of one layer whose neurons write one of two numbers: V_{t,i} = base + gate_{t,i} * gain_i.
 
-    gate: (b, n, ...) bool, gain: (b, n), base: () or (b, n). The memory of n examples is a bit mask and n + 1 numbers.
+    gate: (b, n, ...) bool, gain: (b, n), base: (). The memory of n examples is a bit mask and n + 1 numbers.
     """
 
     gate: Tensor
@@ -104,7 +104,8 @@ class GatedValues:
     def read(self, attention: Tensor) -> Tensor:
         """Eq. 4: beta = alpha^T V without writing V out; alpha sums to one, so base passes through."""
         weights = attention * self.gain.unsqueeze(1)
-        return torch.einsum("bmn,bn...->bm...", weights, self.gate.to(weights.dtype)) + self.base
+        gate = self.gate.flatten(2).to(weights.dtype)
+        return torch.baddbmm(self.base, weights, gate).unflatten(2, self.gate.shape[2:])
 
     def dense(self) -> Tensor:
         """V_t (b, n, ...)."""

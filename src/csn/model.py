@@ -101,12 +101,13 @@ class CSN(FewShotLearner):
 
     @torch.no_grad()
     def guard_initialisation(self) -> None:
-        """Draw g again until it starts out helpful: d >= 1, and for direct feedback g(e) > 0 for some class.
+        """Draw g again until it starts out helpful: d >= 1, and for direct feedback g(e) > 0 on average over classes.
 
         d is the value that g writes at the output neuron of an example's own class less those at the others, at a
         uniform prediction. About half of all draws have d < 0 (then -g is the draw) and most of the rest are so close
         to 0 that the near-uniform attention of an untrained f drowns the signal; training stays at chance or starts
-        late. Where g(e) <= 0 for all classes, direct feedback starts with every hidden ReLU(beta) dead.
+        late. Under that attention a hidden shift starts as the mean of g(e) over the classes: where it is negative, direct
+        feedback starts with every hidden ReLU(beta) dead.
         """
         g, C = self.memory_function, self.way
         like = g.weights()[0][0]
@@ -118,7 +119,7 @@ class CSN(FewShotLearner):
             d = float(values[own].mean() - values[~own].mean())
             if d < 0:
                 g.negate()
-            alive = not isinstance(self.conditioning, DirectFeedback) or bool((g(error) > 0).any())
+            alive = not isinstance(self.conditioning, DirectFeedback) or bool(g(error).mean() > 0)
             if abs(d) >= 1 and alive:
                 return
             g.initialise()

@@ -86,13 +86,17 @@ class EpisodeSource:
     def rows(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the support (way, shot) and the query (way, queries) of episode `index`."""
         rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
-        chosen = rng.choice(self._eligible, self.way, replace=False)
+        chosen = self._draw_classes(rng, index)
         counts = self.classes.counts[chosen]
         # A random key per example, sorted: a draw without replacement from every class at once.
         keys = rng.random((self.way, int(counts.max())))
         keys[np.arange(keys.shape[1]) >= counts[:, None]] = np.inf
         picked = keys.argsort(axis=1)[:, : self.shot + self.queries] + self._starts[chosen][:, None]
         return picked[:, : self.shot], picked[:, self.shot :]
+
+    def _draw_classes(self, rng: np.random.Generator, index: int) -> np.ndarray:
+        """(way,) the classes of episode `index`."""
+        return rng.choice(self._eligible, self.way, replace=False)
 
     def batch(self, first: int, tasks: int) -> Episode:
         """Episodes first ... first + tasks - 1 as one batch; label j is the j-th drawn class."""

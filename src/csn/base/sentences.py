@@ -1,0 +1,72 @@
+"""Sentences as numbers: (examples, T) int64 word ids, PAD on either side of the words, one BLANK among them."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PAD, BLANK, UNKNOWN = 0, 1, 2
+
+
+def check_sentences(x: Tensor, vocabulary: int) -> None:
+    """Raise ValueError unless x holds sentences of a vocabulary, at least one word in each."""
+    if x.ndim != 2 or x.dtype != torch.int64:
+        raise ValueError(f"sentences are (examples, T) int64 word ids, got {tuple(x.shape)} of {x.dtype}")
+    if x.numel() == 0 or not bool((x != PAD).any(1).all()):
+        raise ValueError("a sentence without any word: every row needs at least the blank (id 1)")
+    low, high = x.aminmax()
+    if int(low) < 0 or int(high) >= vocabulary:
+        raise ValueError(
+            f"word ids must lie in [0, {vocabulary}), got {int(low)} to {int(high)}: this network was built for "
+            f"another vocabulary"
+        )
+
+
+class WordEmbedding(nn.Module):
+    """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them."""
+
+    def __init__(self, vocabulary: int, size: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        if vocabulary <= UNKNOWN or size < 1:
+            raise ValueError(
+                f"embeddings need a vocabulary with the three special ids and a size, got {vocabulary}, {size}"
+            )
+        self.vocabulary, self.size = vocabulary, size
+        self.weight = nn.Parameter(torch.randn(vocabulary, size))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(...) -> (..., size)."""
+        return self.dropout(F.embedding(x, self.weight))
+
+
+class SentenceEncoder(nn.Module):
+    """A plain LSTM over its own embeddings: a sentence's state after its last word, whatever PAD surrounds it."""
+
+    def __init__(self, vocabulary: int, *, embedding: int, units: int, layers: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
+        self.lstm = nn.LSTM(embedding, units, layers, batch_first=True)
+        initialise_lstm(self.lstm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, T) -> (examples, units). Sentences are moved to step 0, so that no PAD comes before a word."""
+        check_sentences(x, self.embedding.vocabulary)
+        real = x != PAD
+        lengths = real.sum(1)
+        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(lengths.max())]
+        states, _ = self.lstm(self.embedding(x.gather(1, order)))
+        return states[torch.arange(len(x), device=x.device), lengths - 1]
+
+
+def initialise_lstm(lstm: nn.LSTM) -> None:
+    """He et al. (2015) for W of [x_t; h_{t-1}] as in appendix A; biases 0, but 1 in the forget gate."""
+    for name, parameter in lstm.named_parameters():
+        if name.startswith("weight"):
+            inputs = lstm.hidden_size + (lstm.input_size if name.endswith("l0") else lstm.hidden_size)
+            nn.init.normal_(parameter, std=(2 / inputs) ** 0.5)
+        else:
+            nn.init.zeros_(parameter)
+            if name.startswith("bias_ih"):
+                nn.init.ones_(parameter[lstm.hidden_size : 2 * lstm.hidden_size])  # torch's order: i, f, v, o

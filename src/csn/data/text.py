@@ -1,0 +1,231 @@
+"""Few-shot language modelling (section 4.2): an example is a sentence with one word blanked, its class is that word.
+
+Words of three kinds: *test words* are given, *validation words* are drawn, all others may be training classes. A
+sentence that holds a test or validation word (a held-out word) is no part of the training text. The vocabulary is made
+from the training text alone, so held-out words, and words that occur beside them only, are out of vocabulary.
+
+A held-out sentence is an example once: of the rarest of its held-out words, counted in sentences. So no sentence is
+both support and query in a validation or test task, not even under two different words (Vinyals et al. 2016 fill
+support and query with sentences that do not overlap), none is in two splits, and rare words lose the least. A training
+sentence is an example of every training word in it, or little text would be left: there a task may meet it twice, under
+two words. All that gives away is that the answer is not the other word.
+
+Sentences that occur again word for word are taken once (or a support could hold its query), and those of one word, which
+have nothing around the blank, not at all.
+
+Shape letters: `r` examples, `T` = 2 reach + 1 steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from csn.data.source import ClassExamples, Dataset, Split
+
+PAD, BLANK, UNKNOWN = 0, 1, 2
+MARKERS = ("<pad>", "<blank>", "<unk>")  # their names; in a text they are no words: UNKNOWN, and never blanked
+Align = Literal["blank", "start"]
+Vocabulary = Literal["training", "all"]
+Sentences = Iterable[Sequence[str]]
+Ints = NDArray[np.int64]
+SPLIT_SEED = 2018
+
+
+def text_dataset(
+    name: str,
+    sentences: Sentences,
+    test_words: Collection[str],
+    *,
+    more: Sentences = (),
+    val_words: int = 200,
+    val_range: tuple[int, int] = (6, 100),
+    seed: int = SPLIT_SEED,
+    never: Collection[str] = (),
+    class_min: int = 4,
+    vocabulary_min: int = 1,
+    vocabulary: Vocabulary = "training",
+    reach: int = 20,
+    align: Align = "blank",
+) -> Dataset:
+    """Sentences as classes of blanked words, x: (r, T) int64 word numbers; PAD, BLANK and UNKNOWN, then the words.
+
+    more: sentences that held-out examples may come from but training text may not. val_words: how many are drawn with
+    `seed` among the words in val_range[0] to val_range[1] sentences; each costs its sentences of training text.
+    never: words that are no class. class_min: sentences a training class needs, at least shot + queries of any use.
+    vocabulary_min: training sentences that a word in the vocabulary needs. vocabulary "all": made from all the text
+    instead, for a language model that knows the held-out words; splits, examples and their order stay the same.
+
+    A row holds the words at most `reach` before and after the blank, PAD where the sentence has none; what is further
+    away is cut. align "blank": the blank is at step `reach`. "start": the same words moved so that they begin at step 0.
+    A word that occurs again in its sentence is blanked the first time and UNKNOWN after that, which a held-out word
+    would be anyway: exactly one BLANK in a row, and nothing gives it away.
+    """
+    _check(reach=reach, class_min=class_min, vocabulary_min=vocabulary_min, align=align, vocabulary=vocabulary)
+    text = _Text.of(sentences, more)
+    absent = sorted(set(test_words) - text.number.keys())
+    if absent or not test_words:
+        raise ValueError(
+            f"the {len(test_words)} test words of {name} must occur in its {text.sentences} different sentences of two "
+            f"words or more, got {len(absent)} that do not: {', '.join(absent[:5])}"
+        )
+    # The held-out words, and one of them for every sentence that has any.
+    drawn = draw_words(text.counts(), val_words, val_range, seed=seed, never={*test_words, *never}, purpose="validation")
+    held_out: dict[Split, tuple[str, ...]] = {"val": drawn, "test": tuple(sorted(test_words))}
+    numbers = {split: text.numbers(words) for split, words in held_out.items()}
+    chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
+    splits = {split: chosen[np.isin(text.word[chosen], words)] for split, words in numbers.items()}
+    # What is left is the training text; its words are the vocabulary.
+    left = text.trainable.copy()
+    left[text.sentence[chosen]] = False
+    rest = np.flatnonzero(left[text.sentence])
+    in_sentences = np.bincount(text.word[rest], minlength=len(text.words))
+    known = text.frequency if vocabulary == "all" else in_sentences
+    ids = _number(text, known, vocabulary_min)
+    classes = (in_sentences >= class_min) & ~np.isin(np.arange(len(text.words)), text.numbers([*MARKERS, *never]))
+    held_out["train"] = tuple(sorted(text.words[word] for word in np.flatnonzero(classes)))
+    if not held_out["train"]:
+        raise ValueError(
+            f"{name} has no training word in {class_min} sentences: taking out those with {len(test_words)} test and "
+            f"{val_words} validation words leaves {int(left.sum())} of {len(left)}. Hold out fewer or rarer words"
+        )
+    splits["train"] = rest[classes[text.word[rest]]]
+    return Dataset(
+        name,
+        {split: text.examples(splits[split], held_out[split], ids, reach, align) for split in ("train", "val", "test")},
+        tuple([*MARKERS, *(text.words[word] for word in np.argsort(ids)[np.sort(ids) > UNKNOWN])]),
+    )
+
+
+def draw_words(
+    counts: Mapping[str, int],
+    number: int,
+    sentences: tuple[int, int],
+    *,
+    seed: int = SPLIT_SEED,
+    never: Collection[str] = (),
+    purpose: str = "test",
+) -> tuple[str, ...]:
+    """`number` words, sorted, drawn from those that occur in sentences[0] to sentences[1] sentences, not from `never`.
+
+    The first ones by a hash of seed and word: the same draw whatever the version of NumPy or the order of the text.
+    """
+    least, most = sentences
+    passed = {*never, *MARKERS}
+    candidates = [word for word, count in counts.items() if least <= count <= most and word not in passed]
+    if len(candidates) < number or number < 1:
+        raise ValueError(
+            f"{number} {purpose} words that occur in {least} to {most} sentences were asked for, the text has "
+            f"{len(candidates)} to choose from: ask for 1 to {len(candidates)}, widen the range or bring more text"
+        )
+    return tuple(sorted(sorted(candidates, key=lambda w: hashlib.sha256(f"{seed}/{w}".encode()).digest())[:number]))
+
+
+def sentence_counts(sentences: Sentences) -> dict[str, int]:
+    """The number of different sentences that each word occurs in."""
+    return _Text.of(sentences, ()).counts()
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text as numbers. Words are numbered as they come; a pair is a word in a sentence, at its first occurrence."""
+
+    words: tuple[str, ...]
+    number: dict[str, int]  # of a word
+    flat: Ints  # (words of all sentences,) numbers
+    starts: Ints  # (sentences + 1,) where in `flat` each begins
+    trainable: NDArray[np.bool_]  # (sentences,)
+    sentence: Ints  # (pairs,) the pairs are sorted by sentence
+    word: Ints  # (pairs,)
+    position: Ints  # (pairs,) in `flat`
+    frequency: Ints  # (different words,) sentences that hold the word
+
+    @classmethod
+    def of(cls, sentences: Sentences, more: Sentences) -> _Text:
+        """Different sentences of two words or more, in the order in which they first occur."""
+        unique = dict.fromkeys(tuple(sentence) for sentence in sentences if len(sentence) > 1)
+        own = len(unique)
+        unique.update(dict.fromkeys(tuple(sentence) for sentence in more if len(sentence) > 1))
+        if not unique:
+            raise ValueError("a text needs sentences of two words or more, got none: is the file the right one?")
+        lengths = np.fromiter(map(len, unique), np.int64, len(unique))
+        number: dict[str, int] = {}
+        every = chain.from_iterable(unique)
+        flat = np.fromiter((number.setdefault(word, len(number)) for word in every), np.int64, int(lengths.sum()))
+        keys = np.repeat(np.arange(len(unique)), lengths) * len(number) + flat
+        pairs, position = np.unique(keys, return_index=True)
+        sentence, word = np.divmod(pairs, len(number))
+        return cls(
+            words=tuple(number),
+            number=number,
+            flat=flat,
+            starts=np.concatenate([[0], np.cumsum(lengths)]),
+            trainable=np.arange(len(unique)) < own,
+            sentence=sentence,
+            word=word,
+            position=position,
+            frequency=np.bincount(word, minlength=len(number)),
+        )
+
+    @property
+    def sentences(self) -> int:
+        return len(self.trainable)
+
+    def counts(self) -> dict[str, int]:
+        return dict(zip(self.words, self.frequency.tolist(), strict=True))
+
+    def numbers(self, words: Iterable[str]) -> Ints:
+        """Numbers of those that occur."""
+        return np.array([self.number[word] for word in words if word in self.number], dtype=np.int64)
+
+    def rarest(self, words: Ints) -> Ints:
+        """(sentences that hold any,) pairs: of every such sentence the one whose word is in the fewest sentences."""
+        pairs = np.flatnonzero(np.isin(self.word, words))
+        order = np.lexsort((self.word[pairs], self.frequency[self.word[pairs]], self.sentence[pairs]))
+        _, first = np.unique(self.sentence[pairs][order], return_index=True)
+        chosen: Ints = pairs[order][first]
+        return chosen
+
+    def examples(self, pairs: Ints, names: tuple[str, ...], ids: Ints, reach: int, align: Align) -> ClassExamples:
+        """The examples `pairs` of classes `names` in that order; one without any example stays, with a count of 0."""
+        rank = np.full(len(self.words), -1)
+        rank[self.numbers(names)] = np.arange(len(names))
+        pairs = pairs[np.argsort(rank[self.word[pairs]], kind="stable")]
+        position, word = self.position[pairs][:, None], self.word[pairs][:, None]  # (r, 1)
+        start, end = self.starts[self.sentence[pairs]][:, None], self.starts[self.sentence[pairs] + 1][:, None]
+        first = position - reach if align == "blank" else np.maximum(start, position - reach)
+        steps = first + np.arange(2 * reach + 1)  # (r, T) in `flat`
+        inside = (start <= steps) & (steps < end) & (steps <= position + reach)
+        found = self.flat[np.where(inside, steps, position)]
+        x = np.where(inside, np.where(found == word, UNKNOWN, ids[found]), PAD)
+        x[steps == position] = BLANK
+        return ClassExamples(torch.from_numpy(x), np.bincount(rank[self.word[pairs]], minlength=len(names)), names)
+
+
+def _number(text: _Text, counts: Ints, least: int) -> Ints:
+    """(different words,) ids: 3, 4, ... by falling count, then by the alphabet; UNKNOWN where it is below `least`."""
+    known = [word for word in np.flatnonzero(counts >= max(1, least)).tolist() if text.words[word] not in MARKERS]
+    known.sort(key=lambda word: (-counts[word], text.words[word]))
+    ids = np.full(len(text.words), UNKNOWN)
+    ids[known] = np.arange(len(known)) + len(MARKERS)
+    return ids
+
+
+def _check(*, reach: int, class_min: int, vocabulary_min: int, align: str, vocabulary: str) -> None:
+    for option, value, least in (
+        ("reach", reach, 1),
+        ("class_min", class_min, 2),
+        ("vocabulary_min", vocabulary_min, 1),
+    ):
+        if value < least:
+            raise ValueError(f"{option} must be at least {least}, got {value}")
+    for option, given, choices in (("align", align, get_args(Align)), ("vocabulary", vocabulary, get_args(Vocabulary))):
+        if given not in choices:
+            raise ValueError(f"{option} must be one of {', '.join(choices)}, got {given!r}")
