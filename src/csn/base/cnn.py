@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise
+from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
 
 Norm = Literal["none", "batch", "group"]
@@ -72,6 +72,7 @@ class CNN(BaseLearner):
         self.dropouts = nn.ModuleList([nn.Identity(), nn.Identity(), nn.Dropout(dropout[1])])
         self.output_dropout = nn.Dropout(dropout[2])
         he_initialise(self.modules())
+        start_uniform(self.output)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def stem(self, x: Tensor) -> Tensor:

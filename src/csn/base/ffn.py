@@ -6,7 +6,7 @@ import itertools
 
 from torch import Tensor, nn
 
-from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise
+from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.neurons import RELU, Activation, ShiftRule, shifted_activation, shifted_logits
 
 
@@ -32,6 +32,7 @@ class FFN(BaseLearner):
         self.output = nn.Linear(sizes[-1], way)
         self.dropout = nn.Dropout(dropout)
         he_initialise(self.modules())
+        start_uniform(self.output)
 
     def stem(self, x: Tensor) -> Tensor:
         """(examples, *input) -> (examples, inputs)."""

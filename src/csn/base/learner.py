@@ -53,3 +53,13 @@ def he_initialise(modules: Iterable[nn.Module]) -> None:
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+def start_uniform(output: nn.Linear) -> None:
+    """Start a softmax layer at 0: the first descriptions then find uniform predictions, and errors that say y.
+
+    He et al. derive their rule for layers under a rectifier. Under it a softmax layer starts out sure of some class; the
+    errors of direct feedback vanish wherever it happens to be right, and training keeps that class as a crutch.
+    """
+    nn.init.zeros_(output.weight)
+    nn.init.zeros_(output.bias)
