@@ -58,8 +58,8 @@ def he_initialise(modules: Iterable[nn.Module]) -> None:
 def start_uniform(output: nn.Linear) -> None:
     """Start a softmax layer at 0: the first descriptions then find uniform predictions, and errors that say y.
 
-    He et al. derive their rule for layers under a rectifier. Under it a softmax layer starts out sure of some class; the
-    errors of direct feedback vanish wherever it happens to be right, and training keeps that class as a crutch.
+    He et al. derive their rule for layers under a rectifier. With it a softmax layer starts out sure of some class;
+    the errors of direct feedback vanish wherever it happens to be right, and training keeps that class as a crutch.
     """
     nn.init.zeros_(output.weight)
     nn.init.zeros_(output.bias)
