@@ -21,9 +21,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 quickstart: $(VENV)/installed
 	rm -rf $(RUN)
-	$(BIN)/csn train adacnn-df --recipe plus --data strokes --tasks 3000 --set train.validate_every=1000 --out $(RUN)
-	$(BIN)/csn evaluate $(RUN) --tasks 400 --beside
-	$(BIN)/csn report $(RUN)
+	$(BIN)/csn train adacnn-df --recipe plus --data strokes --tasks 1400 --out $(RUN) \
+		--set train.validate_every=350 --set train.validation_tasks=60
+	$(BIN)/csn evaluate $(RUN) --way 5 --tasks 400 --beside
+	$(BIN)/csn report $(RUN) --way 5
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -103,6 +103,8 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
     report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
+    report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")
+    report.add_argument("--shot", type=int, help="labelled examples of a class in it (default: as trained)")
 
 
 def _add_show(commands: Commands) -> None:  # type: ignore[valid-type]

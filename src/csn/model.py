@@ -106,8 +106,8 @@ class CSN(FewShotLearner):
         d is the value that g writes at the output neuron of an example's own class less those at the others, at a
         uniform prediction. About half of all draws have d < 0 (then -g is the draw) and most of the rest are so close
         to 0 that the near-uniform attention of an untrained f drowns the signal; training stays at chance or starts
-        late. Under that attention a hidden shift starts as the mean of g(e) over the classes: where it is negative, direct
-        feedback starts with every hidden ReLU(beta) dead.
+        late. Under that attention a hidden shift starts as the mean of g(e) over the classes: where it is negative,
+        direct feedback starts with every hidden ReLU(beta) dead.
         """
         g, C = self.memory_function, self.way
         like = g.weights()[0][0]
