@@ -41,7 +41,9 @@ PARTS = (
     Part("test", "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0", 3_761, 78_669),
 )
 WORD_LIST = "penn_treebank/ptb_oneshot_test_words_1000.txt"
-WORD_LIST_SHA256 = "c0e100b5237cd1b21a68086f80cb0bab6e0ce9089c30473423bbca07b81c25dd"  # of the sorted words, joined by line ends
+WORD_LIST_SHA256 = (
+    "c0e100b5237cd1b21a68086f80cb0bab6e0ce9089c30473423bbca07b81c25dd"  # of the sorted words, joined by line ends
+)
 TEST_WORDS = 1000
 # Without the list: every word in 5 sentences or more may be drawn, as the published ones were drawn from all words, but
 # none in more than a quarter of them ('the', 'of', 'to', 'a', 'in', 'and'), without which no text would be left.
@@ -60,7 +62,7 @@ def load_penn_treebank(
     vocabulary_min: int = 1,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Penn Treebank as classes of blanked words, x: (r, 2 reach + 1) int64; see csn.data.text for what each option does.
+    """Penn Treebank as classes of blanked words, x: (r, 2 reach + 1) int64; csn.data.text has the rules.
 
     Test and validation sentences come from all three files: only together do they hold every test word at least five
     times. train_on "train": the training text is what they leave of `ptb.train.txt`; "all": of all three files.
@@ -94,14 +96,15 @@ def load_penn_treebank(
 
 def penn_treebank_sentences(*, progress: Progress | None = None) -> dict[str, list[list[str]]]:
     """All sentences of the files "train", "valid" and "test", those with test words too; ValueError unless complete."""
-    sentences = {}
+    sentences: dict[str, list[list[str]]] = {}
     for part in PARTS:
         path = find(f"{part.file}.gz") or fetch(part.file, part.url, part.sha256, progress=progress)
         found = hashlib.sha256(read_content(path)).hexdigest()
         if found != part.sha256:
             raise ValueError(
                 f"{path} should hold {part.sentences} sentences and {part.words} words of Penn Treebank with the "
-                f"sha256 {part.sha256}, got {found}. Replace it with {part.url}, or move it away to have that downloaded"
+                f"sha256 {part.sha256}, got {found}. Replace it with {part.url}, or move it away "
+                f"to have that downloaded"
             )
         sentences[part.name] = read_sentences(path)
     return sentences

@@ -10,8 +10,8 @@ support and query with sentences that do not overlap), none is in two splits, an
 sentence is an example of every training word in it, or little text would be left: there a task may meet it twice, under
 two words. All that gives away is that the answer is not the other word.
 
-Sentences that occur again word for word are taken once (or a support could hold its query), and those of one word, which
-have nothing around the blank, not at all.
+Sentences that occur again word for word are taken once (or a support could hold its query), and those of one word,
+which have nothing around the blank, not at all.
 
 Shape letters: `r` examples, `T` = 2 reach + 1 steps.
 """
@@ -19,9 +19,10 @@ Shape letters: `r` examples, `T` = 2 reach + 1 steps.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Literal, get_args
 
 import numpy as np
@@ -37,6 +38,7 @@ Vocabulary = Literal["training", "all"]
 Sentences = Iterable[Sequence[str]]
 Ints = NDArray[np.int64]
 SPLIT_SEED = 2018
+_ROWS = 2048  # made at a time: what they need in between stays in the cache
 
 
 def text_dataset(
@@ -64,9 +66,9 @@ def text_dataset(
     instead, for a language model that knows the held-out words; splits, examples and their order stay the same.
 
     A row holds the words at most `reach` before and after the blank, PAD where the sentence has none; what is further
-    away is cut. align "blank": the blank is at step `reach`. "start": the same words moved so that they begin at step 0.
-    A word that occurs again in its sentence is blanked the first time and UNKNOWN after that, which a held-out word
-    would be anyway: exactly one BLANK in a row, and nothing gives it away.
+    away is cut. align "blank": the blank is at step `reach`. "start": the same words moved to begin at step 0. A word
+    that occurs again in its sentence is blanked the first time and UNKNOWN after that, which a held-out word would be
+    anyway: exactly one BLANK in a row, and nothing gives it away.
     """
     _check(reach=reach, class_min=class_min, vocabulary_min=vocabulary_min, align=align, vocabulary=vocabulary)
     text = _Text.of(sentences, more)
@@ -77,7 +79,9 @@ def text_dataset(
             f"words or more, got {len(absent)} that do not: {', '.join(absent[:5])}"
         )
     # The held-out words, and one of them for every sentence that has any.
-    drawn = draw_words(text.counts(), val_words, val_range, seed=seed, never={*test_words, *never}, purpose="validation")
+    drawn = draw_words(
+        text.counts(), val_words, val_range, seed=seed, never={*test_words, *never}, purpose="validation"
+    )
     held_out: dict[Split, tuple[str, ...]] = {"val": drawn, "test": tuple(sorted(test_words))}
     numbers = {split: text.numbers(words) for split, words in held_out.items()}
     chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
@@ -100,7 +104,7 @@ def text_dataset(
     return Dataset(
         name,
         {split: text.examples(splits[split], held_out[split], ids, reach, align) for split in ("train", "val", "test")},
-        tuple([*MARKERS, *(text.words[word] for word in np.argsort(ids)[np.sort(ids) > UNKNOWN])]),
+        (*MARKERS, *(text.words[word] for word in np.argsort(ids)[np.sort(ids) > UNKNOWN])),
     )
 
 
@@ -156,15 +160,14 @@ class _Text:
         if not unique:
             raise ValueError("a text needs sentences of two words or more, got none: is the file the right one?")
         lengths = np.fromiter(map(len, unique), np.int64, len(unique))
-        number: dict[str, int] = {}
-        every = chain.from_iterable(unique)
-        flat = np.fromiter((number.setdefault(word, len(number)) for word in every), np.int64, int(lengths.sum()))
+        number: dict[str, int] = defaultdict(count().__next__)  # a new word gets the next number
+        flat = np.fromiter(map(number.__getitem__, chain.from_iterable(unique)), np.int64, int(lengths.sum()))
         keys = np.repeat(np.arange(len(unique)), lengths) * len(number) + flat
         pairs, position = np.unique(keys, return_index=True)
         sentence, word = np.divmod(pairs, len(number))
         return cls(
             words=tuple(number),
-            number=number,
+            number=dict(number),
             flat=flat,
             starts=np.concatenate([[0], np.cumsum(lengths)]),
             trainable=np.arange(len(unique)) < own,
@@ -198,6 +201,13 @@ class _Text:
         rank = np.full(len(self.words), -1)
         rank[self.numbers(names)] = np.arange(len(names))
         pairs = pairs[np.argsort(rank[self.word[pairs]], kind="stable")]
+        x = np.empty((len(pairs), 2 * reach + 1), np.int64)
+        for row in range(0, len(pairs), _ROWS):
+            x[row : row + _ROWS] = self._windows(pairs[row : row + _ROWS], ids, reach, align)
+        return ClassExamples(torch.from_numpy(x), np.bincount(rank[self.word[pairs]], minlength=len(names)), names)
+
+    def _windows(self, pairs: Ints, ids: Ints, reach: int, align: Align) -> Ints:
+        """(r, T) rows of the pairs."""
         position, word = self.position[pairs][:, None], self.word[pairs][:, None]  # (r, 1)
         start, end = self.starts[self.sentence[pairs]][:, None], self.starts[self.sentence[pairs] + 1][:, None]
         first = position - reach if align == "blank" else np.maximum(start, position - reach)
@@ -206,7 +216,7 @@ class _Text:
         found = self.flat[np.where(inside, steps, position)]
         x = np.where(inside, np.where(found == word, UNKNOWN, ids[found]), PAD)
         x[steps == position] = BLANK
-        return ClassExamples(torch.from_numpy(x), np.bincount(rank[self.word[pairs]], minlength=len(names)), names)
+        return x
 
 
 def _number(text: _Text, counts: Ints, least: int) -> Ints:
