@@ -2,10 +2,12 @@
 
 The floor is the base learner and the key function over the same support and queries, in the same calls, forward and
 (in training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
+For adaLSTM the floor has torch's own `nn.LSTM` in place of ours: one pass over the support, one over the queries, each
+sentence once. All sentences fill the window, so that ours, which skips padding, has none to skip.
 Contenders take turns within one process, repeat after repeat, and the median of the per-repeat ratios is shown with its
 quartiles, so that whatever else the machine does hits all of them alike.
 
-    python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s] [--out FILE]
+    python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s | adalstm-1 | ...] [--out FILE]
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from csn.base.lstm import LSTM
 from csn.build import build_learner
 from csn.config import load_preset
 from csn.engine.checkpoint import write_atomically
@@ -34,7 +37,10 @@ from csn.learner import EpisodeOutput
 from csn.model import CSN
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
+SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
+KINDS = ("df", "gradient")
 QUERIES = 5
+SENTENCE_TASKS, WORDS, VOCABULARY = 8, 25, 1000
 
 
 class Floor(nn.Module):
@@ -51,6 +57,40 @@ class Floor(nn.Module):
         keys, logits = self.key_function(x), self.base(x).logits[n:]
         loss = F.cross_entropy(logits, episode.query.y.flatten()) + keys.square().mean()
         return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+class SentenceFloor(nn.Module):
+    """nn.LSTM of the same size in place of an adaLSTM, the key function beside it."""
+
+    def __init__(self, csn: CSN) -> None:
+        super().__init__()
+        assert isinstance(csn.base, LSTM)
+        units = csn.base.output.in_features
+        self.embedding, self.key_function = csn.base.embedding, csn.key_function
+        self.lstm = nn.LSTM(self.embedding.size, units, len(csn.base.layers), batch_first=True)
+        self.output = nn.Linear(units, csn.way)
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Two passes, support and queries; a loss that sends gradients through both and through the keys."""
+        loss, x = torch.zeros(()), torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
+        for examples in (episode.support, episode.query):
+            states, _ = self.lstm(self.embedding(examples.x.flatten(0, 1)))
+            logits = self.output(states[:, -1])
+            loss = loss + F.cross_entropy(logits, examples.y.flatten())
+        loss = loss + self.key_function(x).square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+def random_sentences(way: int, shot: int) -> Episode:
+    """Random words around a blank in the middle."""
+
+    def examples(per_class: int) -> Examples:
+        labels = torch.arange(way).repeat_interleave(per_class).expand(SENTENCE_TASKS, -1)
+        x = torch.randint(3, VOCABULARY, (*labels.shape, WORDS))
+        x[..., WORDS // 2] = 1
+        return Examples(x, labels)
+
+    return Episode(examples(shot), examples(QUERIES), way)
 
 
 def random_episode(way: int, shot: int, tasks: int = 1) -> Episode:
@@ -111,30 +151,36 @@ def ratios(steps: dict[str, Callable[[], Tensor]], repeats: int, seconds: float 
     return results
 
 
+def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
+    """The floor, then both conditionings, and what they are to do."""
+    torch.manual_seed(0)
+    if name in SENTENCES:
+        way, shot = SETTINGS["5w1s"]
+        models = {kind: build_learner(load_preset(f"{name}-{kind}").model, (WORDS,), way, VOCABULARY) for kind in KINDS}
+        return {"floor": SentenceFloor(models["df"]), **models}, random_sentences(way, shot)
+    way, shot = SETTINGS[name]
+    models = {kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in KINDS}
+    return {"floor": Floor(models["df"]), **models}, random_episode(way, shot)
+
+
 def main() -> None:
     """Measure and print one table."""
+    names = [*SETTINGS, *SENTENCES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
-    parser.add_argument("--only", choices=SETTINGS, help="one setting instead of all")
+    parser.add_argument("--only", choices=names, help="one setting instead of all")
     parser.add_argument("--out", type=Path, help="result file (JSON)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
 
     table = Table(
-        "tasks", "phase", "floor, ms", "direct feedback", "error gradient", title="time per task, x the floor"
+        "tasks", "phase", "floor, ms", "direct feedback", "error gradient", title="time per step, x the floor"
     )
     rows = []
-    for name, (way, shot) in SETTINGS.items():
-        if options.only not in (None, name):
-            continue
-        torch.manual_seed(0)
-        models = {
-            kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in ("df", "gradient")
-        }
-        learners: dict[str, nn.Module] = {"floor": Floor(models["df"]), **models}
-        episode = random_episode(way, shot)
+    for name in [options.only] if options.only else names:
+        learners, episode = contenders(name)
         for phase, make in (("train", training_step), ("inference", inference_step)):
             steps = {kind: make(learner, episode) for kind, learner in learners.items()}
             measured = ratios(steps, options.repeats)
@@ -142,7 +188,7 @@ def main() -> None:
             steps["floor"]()
             floor_ms = 1000 * (time.perf_counter() - started)
             row = {"tasks": name, "phase": phase, "floor_ms": round(floor_ms, 1)}
-            for kind in models:
+            for kind in KINDS:
                 quartiles = statistics.quantiles(measured[kind], n=4)
                 row[kind] = [round(quartile, 3) for quartile in quartiles]
             rows.append(row)
@@ -150,7 +196,7 @@ def main() -> None:
                 name,
                 phase,
                 f"{floor_ms:.1f}",
-                *(f"{row[kind][1]:.2f} ({row[kind][0]:.2f} - {row[kind][2]:.2f})" for kind in models),
+                *(f"{row[kind][1]:.2f} ({row[kind][0]:.2f} - {row[kind][2]:.2f})" for kind in KINDS),
             )
     Console().print(table)
     if options.out:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from csn.base.cnn import CNN
+from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner
+from csn.base.lstm import LSTM
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.fetch import Progress
@@ -23,6 +25,7 @@ from csn.data.toy_language import load_toy_language
 from csn.keys import CNNKey, MLPKey
 from csn.memory import MemoryFunction
 from csn.model import CSN
+from csn.sentence_keys import LSTMKey, NeighbourKey
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,12 @@ def load_data(name: str, progress: Progress | None = None) -> Dataset:
     return DATASETS[name].load(progress)
 
 
-def build_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int) -> CSN:
-    """The learner that a configuration describes, for inputs of a shape and at most `way` classes."""
-    base, key_function = _networks(config, input_shape, way)
+def build_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, vocabulary: int | None = None) -> CSN:
+    """The learner that a configuration describes, for inputs of a shape and at most `way` classes.
+
+    vocabulary: how many word ids there are, where inputs are sentences.
+    """
+    base, key_function = _networks(config, input_shape, way, vocabulary)
     conditioning = _conditioning(config)
     g = MemoryFunction(
         conditioning.size(way),
@@ -85,8 +91,18 @@ def build_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int) -
     )
 
 
-def _networks(config: ModelConfig, input_shape: tuple[int, ...], way: int) -> tuple[BaseLearner, nn.Module]:
+def _networks(
+    config: ModelConfig, input_shape: tuple[int, ...], way: int, vocabulary: int | None
+) -> tuple[BaseLearner, nn.Module]:
     """The base learner and a key function of the same shape."""
+    if (vocabulary is not None) != (config.base in ("lstm", "lstm-ffn")):
+        kind = "images" if vocabulary is None else "sentences"
+        raise ValueError(
+            f"base learner {config.base!r} does not read {kind}: cnn and ffn are for images, lstm and lstm-ffn for "
+            f"sentences. Choose another preset or data set"
+        )
+    if vocabulary is not None:
+        return _sentence_base(config, way, vocabulary), _sentence_key(config, vocabulary)
     if config.base == "cnn":
         if len(input_shape) != 3 or len(config.dropout) != 3:
             raise ValueError(
@@ -117,6 +133,49 @@ def _networks(config: ModelConfig, input_shape: tuple[int, ...], way: int) -> tu
             shift_rule=config.shift_rule,
         ),
         MLPKey(inputs, size=config.key_size, units=config.units, layers=config.layers),
+    )
+
+
+def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearner:
+    """adaLSTM, or LSTM + adaFFN."""
+    if config.base == "lstm":
+        return LSTM(
+            vocabulary,
+            way,
+            embedding=config.embedding,
+            units=config.units,
+            layers=config.layers,
+            dropout=config.embedding_dropout,
+            shift_rule=config.shift_rule,
+        )
+    return EncodedFFN(
+        vocabulary,
+        way,
+        embedding=config.embedding,
+        units=config.units,
+        layers=config.layers,
+        embedding_dropout=config.embedding_dropout,
+        dropout=config.dropout[0],
+        shift_rule=config.shift_rule,
+    )
+
+
+def _sentence_key(config: ModelConfig, vocabulary: int) -> nn.Module:
+    """The key function for sentences; its embeddings are its own."""
+    if config.key == "neighbours":
+        return NeighbourKey(
+            vocabulary,
+            size=config.key_size,
+            neighbours=config.neighbours,
+            embedding=config.embedding,
+            dropout=config.embedding_dropout,
+        )
+    return LSTMKey(
+        vocabulary,
+        size=config.key_size,
+        embedding=config.embedding,
+        units=config.units,
+        dropout=config.embedding_dropout,
     )
 
 

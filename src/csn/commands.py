@@ -32,7 +32,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
 from csn.engine.machine import choose_device, keep_freed_memory
-from csn.engine.run import TrainedRun, new_trainer, open_run, origin, run_log
+from csn.engine.run import TrainedRun, check_vocabulary, new_trainer, open_run, origin, run_log, vocabulary_size
 from csn.engine.train import StepReport, ValidationReport
 from csn.pictures import contact_sheet, episode_figure, episode_names, png
 from csn.report import write_report
@@ -78,13 +78,14 @@ def evaluate(options: argparse.Namespace) -> int:
     run = open_run(options.run, attention=options.attention)
     tasks = run.config.data
     way, shot, name = _given(options.way, tasks.way), _given(options.shot, tasks.shot), options.data or tasks.name
-    source = EpisodeSource(
-        load_data(name), options.split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED
-    )
+    loaded = load_data(name)
+    check_vocabulary(run, loaded)
+    source = EpisodeSource(loaded, options.split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED)
     learners = {"trained": run.learner}
     if options.beside:
         torch.manual_seed(run.config.train.seed)
-        untrained = build_learner(run.config.model, tuple(run.metadata["about"]["input"]), tasks.way)
+        about = run.metadata["about"]
+        untrained = build_learner(run.config.model, tuple(about["input"]), tasks.way, vocabulary_size(about))
         learners |= {"untrained": untrained, "nearest neighbour": NearestNeighbour(way)}
     results: dict[str, list[float]] = {}
     started = time.monotonic()
@@ -124,13 +125,9 @@ def report(options: argparse.Namespace) -> int:
     """`csn report`."""
     run = open_run(options.run)
     tasks = run.config.data
+    way, shot = _given(options.way, tasks.way), _given(options.shot, tasks.shot)
     source = EpisodeSource(
-        load_data(tasks.name),
-        "test",
-        way=tasks.way,
-        shot=tasks.shot,
-        queries=2 if tasks.way <= 10 else 1,
-        seed=EVALUATION_SEED,
+        load_data(tasks.name), "test", way=way, shot=shot, queries=2 if way <= 10 else 1, seed=EVALUATION_SEED
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
         _say(f"written to {path}")

@@ -18,10 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csn import piecewise
 from csn.base.learner import BaseOutput
 from csn.memory import DenseValues, GatedValues, LayerValues, MemoryFunction
 from csn.neurons import Activation
-from csn.rowwise import apply_rowwise
+from csn.rowwise import apply_rowwise, is_large
 
 
 class LayerInfo(Protocol):
@@ -51,7 +52,7 @@ class DenseInfo:
 
 @dataclass(frozen=True)
 class SparseInfo:
-    """Gradient information where most gradients are exactly 0 (behind max pooling and ReLU): g(0) is computed once.
+    """Gradient information, where most gradients may be exactly 0 (behind max pooling and ReLU).
 
     gradient: (b, n, ...) raw.
     """
@@ -64,9 +65,11 @@ class SparseInfo:
         return self._rows(self.gradient)
 
     def values(self, g: MemoryFunction) -> LayerValues:
-        """Eq. 2 at the neurons with a gradient; all others share one value."""
+        """Eq. 2 at the neurons with a gradient; all others share one value. Where most have one, g along eq. 6."""
         flat = self.gradient.flatten()
         live = flat.nonzero().squeeze(-1)
+        if self.p is not None and is_large(flat) and 2 * len(live) > len(flat):
+            return DenseValues(piecewise.preprocessed(g, self.gradient, self.p))
         written = apply_rowwise(g, self._rows(torch.cat([flat[live], flat.new_zeros(1)])))
         values = written[-1].expand(flat.shape).index_put((live,), written[:-1])
         return DenseValues(values.view_as(self.gradient))
@@ -106,7 +109,10 @@ class ScaledInfo:
         return _outer(self.scale, self.error)
 
     def values(self, g: MemoryFunction) -> LayerValues:
-        """Eq. 2 with g's first layer as s (W e_i): one projection per example instead of one per neuron."""
+        """Eq. 2 with g's first layer as s (W e_i): one projection per example; many neurons, g along the line s e_i."""
+        if is_large(self.scale):
+            values = piecewise.scaled(g, self.scale.flatten(0, 1), self.error.flatten(0, 1))
+            return DenseValues(values.view_as(self.scale))
         return DenseValues(g.scaled(self.scale, _beside(self.error, self.scale)))
 
 

@@ -36,9 +36,13 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which network. Fields that a base learner has no use for are ignored by it."""
+    """Which network. Fields that a base learner has no use for are ignored by it.
 
-    base: Literal["cnn", "ffn"] = "cnn"
+    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
+    neighbours (on either side of the blank, for the key of that name): for sentences.
+    """
+
+    base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
     units: int = 128
@@ -46,6 +50,10 @@ class ModelConfig:
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     shift_rule: ShiftRule = "squashed"
+    embedding: int = 100
+    embedding_dropout: float = 0.0
+    key: Literal["neighbours", "lstm"] = "neighbours"
+    neighbours: int = 2
     key_size: int = 64
     g_units: int = 20
     g: Literal["mlp", "simple"] = "mlp"

@@ -17,6 +17,11 @@ from csn.memory import MemoryFunction
 CHUNK = 4096  # rows; with 20 units a chunk's hidden layer is 320 kB and stays in a core's own cache
 
 
+def is_large(neurons: Tensor) -> bool:
+    """Whether g is better not simply called on this many neurons."""
+    return neurons.numel() > CHUNK
+
+
 def apply_rowwise(g: MemoryFunction, info: Tensor) -> Tensor:
     """g(info) with little memory: (..., k) -> (...). `info` is data: no gradient flows into it."""
     rows = info.reshape(-1, g.size)

@@ -16,6 +16,7 @@ from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
+from csn.model import CSN
 from csn.neurons import TANH
 
 WAY = 4
@@ -34,6 +35,8 @@ class Case:
         """In evaluation mode; its running statistics are no longer those of a fresh batch norm."""
         torch.manual_seed(seed)
         learner = self.build().eval()
+        if isinstance(learner, CSN):
+            torch.nn.init.normal_(learner.base.output.weight, std=0.3)  # as after some training
         for name, buffer in learner.named_buffers():
             if name.endswith("running_mean"):
                 buffer.normal_()
@@ -54,7 +57,8 @@ class Case:
 
 
 def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
-    config = ModelConfig(filters=8, units=10, key_size=8, dropout=(0.2, 0.3, 0.3), **options)  # type: ignore[arg-type]
+    filters = 32 if options.get("norm") == "group" else 8  # 8 groups of 1 filter and 1 pixel would be constant
+    config = ModelConfig(filters=filters, units=10, key_size=8, dropout=(0.2, 0.3, 0.3), **options)  # type: ignore[arg-type]
     return Case(name, lambda: build_learner(config, shape, WAY), shape)
 
 
@@ -63,7 +67,7 @@ LEARNERS = [
     csn("csn-df-cnn", IMAGE, base="cnn", conditioning="df", temperature=10.0),
     csn("csn-gradient-cnn-batch", IMAGE, base="cnn", conditioning="gradient", norm="batch", temperature=10.0),
     csn("csn-df-cnn-batch", IMAGE, base="cnn", conditioning="df", norm="batch"),
-    csn("csn-df-cnn-group", IMAGE, base="cnn", conditioning="df", norm="group"),
+    csn("csn-df-cnn-group", IMAGE, base="cnn", conditioning="df", norm="group", temperature=10.0),
     csn("csn-gradient-ffn", (6,), base="ffn", conditioning="gradient", temperature=10.0),
     csn("csn-df-ffn", (2, 3), base="ffn", conditioning="df"),
     Case("nearest", lambda: NearestNeighbour(WAY), IMAGE),

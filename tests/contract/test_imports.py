@@ -17,10 +17,21 @@ ROOT = Path(csn.__file__).parent
 LAYERS: list[set[str]] = [
     {"csn", "csn.episode"},
     {"csn.data"},
-    {"csn.neurons", "csn.memory", "csn.rowwise", "csn.base", "csn.conditioning", "csn.keys", "csn.learner"},
+    {
+        "csn.neurons",
+        "csn.memory",
+        "csn.rowwise",
+        "csn.piecewise",
+        "csn.base",
+        "csn.conditioning",
+        "csn.keys",
+        "csn.sentence_keys",
+        "csn.learner",
+    },
     {"csn.model", "csn.baselines"},
     {"csn.presets", "csn.config", "csn.build"},
     {"csn.engine"},
+    {"csn.pictures"},
     {"csn.report"},
     {"csn.classifier", "csn.service"},
     {"csn.commands", "csn.cli"},
@@ -79,8 +90,10 @@ def test_a_module_imports_no_later_layer(module):
             assert not (own in above and layer(name) == below), f"{module} needs no data, but imports {name}"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if layer(name) < layer("csn.engine")])
+@pytest.mark.parametrize("module", MODULES)
 def test_nothing_below_the_engine_knows_progress_bars_processes_or_the_command_line(module):
+    if layer(module) >= layer("csn.engine"):
+        return
     if layer(module) in (1, 4):  # data and configuration read files
         banned = {"rich", "argparse", "multiprocessing", "subprocess"}
     else:

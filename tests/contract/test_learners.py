@@ -184,7 +184,7 @@ def test_a_label_above_its_way_is_named_when_no_way_is_given(case):
 
 @pytest.mark.parametrize("way", [WAY, None])
 def test_an_empty_support_is_refused(case, way):
-    with pytest.raises(ValueError, match="empty.*at least one"):
+    with pytest.raises(ValueError, match=r"empty.*at least one"):
         case.learner().describe(case.examples(1, []), way)
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise
+from csn.base.learner import BaseLearner, BaseOutput, Shifts, start_uniform
 from csn.base.recurrence import Packing, lstm_layer, pack
 from csn.base.sentences import PAD, WordEmbedding, check_sentences
 from csn.neurons import TANH, ShiftRule, shifted_logits
@@ -61,7 +61,7 @@ class LSTM(BaseLearner):
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.layers = nn.ModuleList(LSTMLayer(units if layer else embedding, units) for layer in range(layers))
         self.output = nn.Linear(units, way)
-        he_initialise([self.output])
+        start_uniform(self.output)
 
     def stem(self, x: Tensor) -> Tensor:
         """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""

@@ -86,8 +86,7 @@ def lstm_layer(
     z = F.linear(x, input_weight, bias)
     with torch.no_grad():
         record = _run(z, recurrent_weight, packing, beta, rule)
-        padded = torch.cat([record.c, record.c.new_zeros(1, record.c.shape[1])])
-        c = padded[packing.carried].unflatten(0, (len(packing.last), -1))
+        c = F.embedding(packing.carried, record.c).unflatten(0, (len(packing.last), -1))
     if not torch.is_grad_enabled():
         return record.h, c
     c.requires_grad_(shifts is None)
@@ -96,7 +95,10 @@ def lstm_layer(
 
 
 class _Record(NamedTuple):
-    """What the loop leaves behind, (words, ...) each: gates (4 H), c, the summands of h / o = active + shift, h (H)."""
+    """What the loop leaves behind, (words, ...) each: gates (4 H), c, the summands of h / o = active + shift, h (H).
+
+    c has one row more, the state before the first word: 0.
+    """
 
     gates: Tensor
     c: Tensor
@@ -108,29 +110,35 @@ class _Record(NamedTuple):
 def _run(z: Tensor, recurrent_weight: Tensor, packing: Packing, beta: Tensor | None, rule: ShiftRule) -> _Record:
     """The loop over steps. z, the projected inputs, are overwritten by the gates."""
     H = recurrent_weight.shape[1]
-    c, active, h = (z.new_empty(len(z), H) for _ in range(3))
-    shift = None if beta is None or rule == "inside" else beta.tanh() if rule == "squashed" else beta
+    c, active, h = z.new_empty(len(z) + 1, H), z.new_empty(len(z), H), z.new_empty(len(z), H)
+    c[-1] = 0
+    shift = None if beta is None or rule == "inside" else _tanh_(beta.clone()) if rule == "squashed" else beta
     before: slice | None = None
     for step in packing.steps():
         gates, count = z[step], step.stop - step.start
         if before is not None:
             gates.addmm_(h[before][:count], recurrent_weight.T)
         gates[:, : 3 * H].sigmoid_()
-        gates[:, 3 * H :].tanh_()
+        _tanh_(gates[:, 3 * H :])
         o, i, f, v = gates.chunk(4, dim=1)
         torch.mul(i, v, out=c[step])
         if before is not None:
             c[step].addcmul_(f, c[before][:count])
+        inner = active[step].copy_(c[step])
         if rule == "inside" and beta is not None:
-            torch.add(c[step], beta[step], out=active[step]).tanh_()
-        else:
-            torch.tanh(c[step], out=active[step])
+            inner.add_(beta[step])
+        _tanh_(inner)
         if shift is None:
             torch.mul(active[step], o, out=h[step])
         else:
             torch.add(active[step], shift[step], out=h[step]).mul_(o)
         before = step
     return _Record(z, c, active, shift, h)
+
+
+def _tanh_(x: Tensor) -> Tensor:
+    """tanh(x) = 2 sigmoid(2 x) - 1, in place: on a CPU torch's sigmoid is four times as fast as its tanh."""
+    return x.mul_(2).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else x.tanh_()
 
 
 class _RecurrentWeight(torch.autograd.Function):
@@ -143,10 +151,10 @@ class _RecurrentWeight(torch.autograd.Function):
         return weight.new_zeros(1, 1).expand(len(h), len(weight))
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """One product for all steps."""
-        return outputs[0][ctx.packing.counts[0] :].T @ ctx.packing.previous(ctx.h), None, None
+        """One product for all steps; in this order, transposed at the end, it is the faster one."""
+        return (ctx.packing.previous(ctx.h).T @ outputs[0][ctx.packing.counts[0] :]).T, None, None
 
 
 class _Cell(torch.autograd.Function):
@@ -170,15 +178,15 @@ class _Cell(torch.autograd.Function):
         return record.h.view_as(record.h)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Backpropagation through time; every step's dz = (dL/dz) overwrites its factor."""
-        gates, c, active, shift, _ = ctx.record
-        H = c.shape[1]
+        gates, c, active, shift, h = ctx.record
+        H = h.shape[1]
         dh, dz = outputs[0].clone(), torch.empty_like(gates)
-        cells = torch.empty_like(c) if ctx.needs_input_grad[3] else None
-        dbeta = torch.empty_like(c) if ctx.needs_input_grad[2] else None
-        dc = c.new_zeros(ctx.packing.counts[0], H)
+        cells = torch.empty_like(h) if ctx.needs_input_grad[3] else None
+        dbeta = torch.empty_like(h) if ctx.needs_input_grad[2] else None
+        dc = h.new_zeros(ctx.packing.counts[0], H)
         steps = ctx.packing.steps()
         for step, before in zip(reversed(steps), [*reversed(steps[:-1]), None], strict=True):
             count = step.stop - step.start

@@ -1,4 +1,4 @@
-"""A run: one folder with config.json, log.jsonl, last.safetensors and best.safetensors.
+"""A run: one folder with config.json, log.jsonl, last.safetensors and best.safetensors (vocabulary.json for sentences).
 
 `start` trains into it, `open_run` reads a trained model back; both know everything they need from the folder alone.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 import importlib.util
 import json
 import shlex
@@ -58,14 +59,22 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
         data, "val", way=tasks.way, shot=tasks.shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED
     )
     torch.manual_seed(seed)
-    learner = build_learner(config.model, input_shape, tasks.way)
-    about = {"config": json.loads(config.to_json()), "input": list(input_shape), "version": __version__}
+    about: dict[str, Any] = {
+        "config": json.loads(config.to_json()),
+        "input": list(input_shape),
+        "version": __version__,
+    }
+    if data.vocabulary is not None:
+        about["vocabulary"] = describe_vocabulary(data.vocabulary)
+    learner = build_learner(config.model, input_shape, tasks.way, vocabulary_size(about))
     trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
         trainer.resume()
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
+        if data.vocabulary is not None:
+            write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     return trainer
 
 
@@ -75,11 +84,37 @@ def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
     about = metadata["about"]
     config = config_from_json(json.dumps(about["config"]))
     model = config.model if attention is None else dataclasses.replace(config.model, attention=attention)  # type: ignore[arg-type]
-    learner = build_learner(model, tuple(about["input"]), config.data.way)
+    learner = build_learner(model, tuple(about["input"]), config.data.way, vocabulary_size(about))
     learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     made = folder / "origin.json"
     trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
     return TrainedRun(folder, config, learner.eval(), metadata, trained_by, read_log(folder))
+
+
+def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
+    """How many words, and a sha256 of them in order: what a network's word ids mean."""
+    return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
+
+
+def vocabulary_size(about: dict[str, Any]) -> int | None:
+    """Words that a run's network knows; None where it reads no words."""
+    return about["vocabulary"]["size"] if "vocabulary" in about else None
+
+
+def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
+    """Raise ValueError unless word ids mean the same in a run and in a data set."""
+    trained = run.metadata["about"].get("vocabulary")
+    given = None if data.vocabulary is None else describe_vocabulary(data.vocabulary)
+    if trained == given:
+        return
+    wanted, got = (
+        "no words" if each is None else f"{each['size']} words (sha256 {each['sha256'][:12]})"
+        for each in (trained, given)
+    )
+    raise ValueError(
+        f"{run.folder} was trained on {run.config.data.name} with {wanted}; {data.name} has {got}, so word ids mean "
+        f"something else: evaluate on a text of the same vocabulary, or train on {data.name}"
+    )
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

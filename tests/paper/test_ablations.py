@@ -1,0 +1,100 @@
+"""Section 4.3: the ablations are options of the same model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import tensor
+from torch.testing import assert_close
+
+from csn.build import build_learner
+from csn.conditioning import DirectFeedback, ErrorGradient
+from csn.config import ModelConfig
+from csn.episode import Examples
+from csn.model import CSN
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def build(**options: object) -> CSN:
+    torch.manual_seed(0)
+    model = build_learner(ModelConfig(base="ffn", units=6, **options), (4,), 3).eval()
+    torch.nn.init.normal_(model.base.output.weight)  # as after some training
+    return model
+
+
+def shapes(model: CSN) -> list[tuple[int, ...]]:
+    return [tuple(parameter.shape) for parameter in model.memory_function.parameters()]
+
+
+def test_gradient_without_preprocessing_times_a_learned_scalar():
+    model = build(conditioning="gradient", g="simple")
+    assert isinstance(model.conditioning, ErrorGradient)
+    assert shapes(model) == [(1, 1)]  # lambda and nothing else
+    model.memory_function.layers[0].weight.data.fill_(-3.0)
+    support = Examples(torch.randn(1, 3, 4), tensor([[0, 1, 2]]))
+    memory = model.describe(support)
+    output = model.base(support.x[0])
+    losses = -output.logits.log_softmax(-1)[torch.arange(3), support.y[0]]
+    expected = torch.autograd.grad(losses.sum(), output.preactivations)
+    for values, gradient in zip(memory.values, expected, strict=True):
+        assert_close(values.dense()[0], -3.0 * gradient)
+
+
+def test_a_scalar_starts_as_descent():
+    assert build(conditioning="gradient", g="simple").memory_function.layers[0].weight.item() < 0
+
+
+def test_direct_feedback_through_a_perceptron():
+    model = build(conditioning="df", g="simple")
+    assert isinstance(model.conditioning, DirectFeedback)
+    assert shapes(model) == [(1, 3), (1,)]
+    (layer,) = model.memory_function.layers
+    layer.bias.data.fill_(0.7)
+    support = Examples(torch.randn(1, 3, 4), tensor([[0, 1, 2]]))
+    memory = model.describe(support)
+    output = model.base(support.x[0])
+    error = output.logits.softmax(-1) - torch.eye(3)
+    w, c = layer.weight[0], 0.7
+    for values, a in zip(memory.values[:-1], output.preactivations[:-1], strict=True):
+        for i in range(3):
+            for neuron in range(6):
+                expected = c + (w @ error[i] if a[i, neuron] > 0 else 0.0)
+                assert_close(values.dense()[0, i, neuron], torch.as_tensor(expected))
+
+
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+def test_the_unablated_g_is_a_three_layer_perceptron(conditioning):
+    size = {"gradient": 2, "df": 3}[conditioning]
+    model = build(conditioning=conditioning, g_units=40)
+    assert shapes(model) == [(40, size), (40,), (40, 40), (40,), (1, 40), (1,)]
+
+
+@pytest.mark.parametrize("base", ["ffn", "cnn"])
+def test_the_shift_rule_reaches_the_base_learner(base):
+    shape = {"ffn": (4,), "cnn": (1, 12, 12)}[base]
+    x = torch.randn(5, *shape)
+    logits = {}
+    for rule in ("squashed", "raw", "inside"):
+        torch.manual_seed(0)
+        model = build_learner(ModelConfig(base=base, units=6, filters=4, shift_rule=rule), shape, 3).eval()
+        torch.nn.init.normal_(model.base.output.weight)
+        shifts = tuple(torch.randn_like(a) for a in model.base(x).preactivations)  # of both signs
+        logits[rule] = model.base(x, shifts).logits
+    assert not torch.allclose(logits["squashed"], logits["raw"])
+    assert not torch.allclose(logits["squashed"], logits["inside"])
+    assert not torch.allclose(logits["raw"], logits["inside"])
+
+
+def test_hard_attention_is_an_option():
+    model = build(attention="hard")
+    support = Examples(torch.randn(1, 3, 4), tensor([[0, 1, 2]]))
+    attention = model.attend(torch.randn(1, 5, 4), model.describe(support))
+    assert attention.max(-1).values.tolist() == [[1.0] * 5]
+
+
+def test_g_of_the_wrong_size_is_refused():
+    parts = build(conditioning="df")
+    wrong = build(conditioning="gradient").memory_function
+    with pytest.raises(ValueError, match="DirectFeedback gives each neuron 3 numbers, g takes 2"):
+        CSN(parts.base, parts.key_function, wrong, DirectFeedback())

@@ -1,0 +1,105 @@
+"""The start of g (DESIGN 4.1): it raises the output of an example's own class, and not every hidden shift is dead."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+import csn.model
+from csn.base.ffn import FFN
+from csn.build import build_learner
+from csn.conditioning import DirectFeedback, preprocess_gradient
+from csn.config import ModelConfig
+from csn.keys import MLPKey
+from csn.memory import MemoryFunction
+from csn.model import CSN
+
+SEEDS = range(50)
+
+
+@functools.cache
+def build(seed: int, way: int = 5, **options: object) -> CSN:
+    torch.manual_seed(seed)
+    return build_learner(ModelConfig(base="ffn", units=4, **options), (3,), way)
+
+
+def error_of(own: int, way: int) -> list[float]:
+    """y_hat - y of an example of class `own` under a uniform prediction."""
+    return [1 / way - float(c == own) for c in range(way)]
+
+
+@torch.no_grad()
+def d_of(model: CSN) -> float:
+    """Value at the output neuron of the own class less the mean at the others, by nested loops over classes."""
+    way = model.way
+    infos, is_own = [], []
+    for own in range(way):
+        e = error_of(own, way)
+        for neuron in range(way):
+            if isinstance(model.conditioning, DirectFeedback):
+                infos.append(torch.tensor(e[neuron:] + e[:neuron]))
+            elif model.conditioning.p is None:
+                infos.append(torch.tensor([e[neuron]]))
+            else:
+                infos.append(preprocess_gradient(torch.tensor(e[neuron])))
+            is_own.append(neuron == own)
+    values, mask = model.memory_function(torch.stack(infos)), torch.tensor(is_own)
+    return float(values[mask].mean() - values[~mask].mean())
+
+
+@torch.no_grad()
+def alive(model: CSN) -> bool:
+    """Whether some class's error makes g positive, so that some hidden ReLU(beta) can be."""
+    errors = torch.tensor([error_of(own, model.way) for own in range(model.way)])
+    return bool((model.memory_function(errors) > 0).any())
+
+
+@pytest.mark.parametrize("way", [2, 5])
+@pytest.mark.parametrize("g", ["mlp", "simple"])
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+def test_every_start_raises_the_own_class(conditioning, g, way):
+    assert min(d_of(build(seed, way, conditioning=conditioning, g=g)) for seed in SEEDS) >= 1 - 1e-5
+
+
+@pytest.mark.parametrize("g", ["mlp", "simple"])
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+def test_a_twenty_way_model_is_guarded_within_a_hundred_draws(monkeypatch, conditioning, g):
+    monkeypatch.setattr(csn.model, "GUARD_DRAWS", 100)
+    for seed in range(3):
+        assert d_of(build(seed, 20, conditioning=conditioning, g=g)) > 0
+
+
+@pytest.mark.parametrize("g", ["mlp", "simple"])
+def test_every_direct_feedback_start_has_a_live_hidden_shift(g):
+    assert all(alive(build(seed, conditioning="df", g=g)) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+def test_without_the_guard_about_half_start_the_wrong_way(conditioning):
+    negative = sum(d_of(build(seed, conditioning=conditioning, guard=False)) < 0 for seed in SEEDS)
+    assert 15 <= negative <= 35
+
+
+def test_without_the_guard_some_direct_feedback_starts_are_dead():
+    dead = sum(not alive(build(seed, conditioning="df", guard=False)) for seed in SEEDS)
+    assert 1 <= dead <= 25
+
+
+def test_the_same_seed_gives_the_same_start():
+    first, second = build(3).state_dict(), build.__wrapped__(3).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_guard_leaves_base_and_key_function_alone():
+    guarded, free = build(3), build(3, guard=False)
+    for name, parameter in free.named_parameters():
+        if not name.startswith("memory_function."):
+            assert torch.equal(parameter, guarded.get_parameter(name)), name
+
+
+def test_a_model_whose_parts_are_in_double_precision_can_be_guarded():
+    torch.manual_seed(0)
+    parts = FFN(3, 5, units=4).double(), MLPKey(3, units=4).double(), MemoryFunction(5).double()
+    assert d_of(CSN(*parts, DirectFeedback()).float()) > 0

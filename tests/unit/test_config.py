@@ -1,0 +1,151 @@
+"""Configuration: presets, changes by name, JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from csn.build import build_learner
+from csn.config import (
+    RECIPES,
+    Config,
+    ModelConfig,
+    config_from_json,
+    load_preset,
+    merge,
+    parse_option,
+    preset_about,
+    preset_names,
+)
+
+ALL = [(name, recipe) for name in preset_names() for recipe in RECIPES]
+
+
+@pytest.mark.parametrize(("name", "recipe"), ALL)
+def test_every_preset_loads_names_itself_and_builds(name, recipe):
+    config = load_preset(name, recipe)
+    assert (config.preset, config.recipe) == (name, recipe)
+    if config.model.base in ("cnn", "ffn"):
+        small = dataclasses.replace(config.model, filters=8, units=8, guard=False)
+        assert build_learner(small, (1, 28, 28), 5).way == 5
+    assert len(preset_about(name)) > 10
+    assert "\n" not in preset_about(name)
+
+
+def test_the_papers_adacnn_presets_are_there():
+    assert {"adacnn-gradient", "adacnn-df"} <= set(preset_names())
+
+
+def test_plus_is_written_as_its_differences_from_paper():
+    paper, plus = load_preset("adacnn-df"), load_preset("adacnn-df", "plus")
+    assert paper.model.temperature is None
+    assert plus.model.temperature == 10.0
+    assert (plus.model.conditioning, plus.model.filters) == (paper.model.conditioning, paper.model.filters)
+    assert plus.train.clip == paper.train.clip == 10.0
+
+
+def test_unknown_names_are_refused_with_the_choices():
+    with pytest.raises(ValueError, match=r"unknown preset 'resnet'.*adacnn-df"):
+        load_preset("resnet")
+    with pytest.raises(ValueError, match=r"unknown preset.*adacnn-df"):
+        load_preset("../config")
+    with pytest.raises(ValueError, match=r"unknown recipe 'best'.*paper, plus"):
+        load_preset("adacnn-df", "best")
+    with pytest.raises(ValueError, match=r"unknown option 'filter'.*filters"):
+        merge(Config(), {"model": {"filter": 3}})
+    with pytest.raises(ValueError, match=r"unknown option 'modle'.*model"):
+        merge(Config(), {"modle": {}})
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "wanted"),
+    [
+        ("model", "filters", "many", "int"),
+        ("model", "filters", 3.5, "int"),
+        ("model", "filters", True, "int"),
+        ("model", "base", "resnet", r"cnn \| ffn"),
+        ("model", "guard", 1, "bool"),
+        ("model", "dropout", 0.3, "tuple"),
+        ("model", "dropout", ["x", 0.3, 0.3], "dropout"),
+        ("model", "dropout", [None, 0.3, 0.3], "dropout"),
+        ("train", "learning_rate", "fast", "float"),
+        ("train", "learning_rate", True, "float"),
+        ("train", "clip", "no", "float or None"),
+        ("train", "seed", None, "int"),
+        ("data", "name", 3, "str"),
+    ],
+)
+def test_values_of_the_wrong_type_are_refused(section, name, value, wanted):
+    with pytest.raises(ValueError, match=rf"(?s){name}.*{wanted}|{wanted}.*{name}"):
+        merge(Config(), {section: {name: value}})
+
+
+def test_a_section_must_be_a_table():
+    with pytest.raises(ValueError, match="model"):
+        merge(Config(), {"model": 3})
+
+
+def test_values_take_the_type_of_their_field():
+    config = merge(Config(), {"train": {"learning_rate": 1, "clip": None}, "model": {"dropout": [0, 0.5, 1]}})
+    assert type(config.train.learning_rate) is float
+    assert config.train.clip is None
+    assert config.model.dropout == (0.0, 0.5, 1.0)
+    assert all(type(rate) is float for rate in config.model.dropout)
+
+
+def test_merge_changes_only_what_it_is_told_and_not_the_original():
+    before = Config()
+    after = merge(before, {"train": {"seed": 5}})
+    assert after.train == dataclasses.replace(before.train, seed=5)
+    assert (after.model, after.data) == (before.model, before.data)
+    assert before == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train.learning_rate=0.01", {"train": {"learning_rate": 0.01}}),
+        ("model.norm=batch", {"model": {"norm": "batch"}}),
+        ("model.temperature=null", {"model": {"temperature": None}}),
+        ("model.dropout=[0, 0.1, 0.2]", {"model": {"dropout": [0, 0.1, 0.2]}}),
+        ("model.guard=false", {"model": {"guard": False}}),
+        (" data.name = omniglot ", {"data": {"name": "omniglot"}}),
+        ("data.name=a=b", {"data": {"name": "a=b"}}),
+    ],
+)
+def test_parse_option_by_hand(text, expected):
+    assert parse_option(text) == expected
+
+
+@pytest.mark.parametrize("text", ["seed=3", "train.seed", "train", "", "=3"])
+def test_what_is_no_option_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match=r"SECTION\.NAME=VALUE"):
+        parse_option(text)
+
+
+@pytest.mark.parametrize(("name", "recipe"), ALL)
+def test_json_round_trip_of_every_preset(name, recipe):
+    config = load_preset(name, recipe)
+    assert config_from_json(config.to_json()) == config
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rate=st.floats(1e-9, 1e3),
+    dropout=st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    clip=st.none() | st.floats(0.1, 100),
+    seed=st.integers(0, 2**60),
+)
+def test_json_round_trip_of_any_numbers(rate, dropout, clip, seed):
+    changes = {"train": {"learning_rate": rate, "clip": clip, "seed": seed}, "model": {"dropout": dropout}}
+    config = merge(Config(), changes)
+    assert config_from_json(config.to_json()) == config
+    assert (config.train.learning_rate, config.train.seed) == (rate, seed)
+
+
+def test_configuration_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ModelConfig().filters = 3
