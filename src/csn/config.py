@@ -139,6 +139,8 @@ def merge(config: Nested, changes: Mapping[str, Any]) -> Nested:
             raise ValueError(f"unknown option {name!r}: {type(config).__name__} has {', '.join(hints)}")
         current = getattr(config, name)
         if dataclasses.is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{name!r} is a section with options of its own, got {value!r}")
             updates[name] = merge(current, value)  # type: ignore[type-var]
         else:
             updates[name] = _checked(name, hints[name], value)
@@ -158,6 +160,10 @@ def parse_option(text: str) -> dict[str, Any]:
     return {section: {name: parsed}}
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _checked(name: str, hint: Any, value: Any) -> Any:
     """`value` as the field's type, or a ValueError that says what the field takes."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
@@ -166,9 +172,9 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
             return None
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
             return value
-        if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
+        if typing.get_origin(option) is tuple and isinstance(value, list | tuple) and all(map(_is_number, value)):
             return tuple(float(item) for item in value)
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if option is float and _is_number(value):
             return float(value)
         if option in (int, str, bool) and type(value) is option:
             return value

@@ -78,6 +78,22 @@ def check_examples(examples: Examples, way: int, max_way: int) -> None:
     check_finite(examples.x)
 
 
+def support_way(support: Examples, way: int | None) -> int:
+    """`way`, or by default the largest label + 1 (at least 2)."""
+    if way is not None:
+        return way
+    return max(2, int(support.y.max()) + 1) if support.y.numel() else 2
+
+
+def check_same_tasks(x: Tensor, labels: Tensor) -> None:
+    """Raise ValueError unless queries (b, m, *input) belong to the b tasks that were described, labels (b, n)."""
+    if x.ndim < 3 or x.shape[0] != labels.shape[0]:
+        raise ValueError(
+            f"{labels.shape[0]} tasks were described, so queries must be ({labels.shape[0]}, queries, *input); got "
+            f"{tuple(x.shape)}"
+        )
+
+
 def check_finite(x: Tensor) -> None:
     """Raise ValueError if x holds NaN or infinity."""
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):

@@ -33,6 +33,8 @@ class MLPKey(nn.Module):
 
     def __init__(self, inputs: int, *, size: int = 64, units: int = 128, layers: int = 3) -> None:
         super().__init__()
+        if layers < 1 or units < 1:
+            raise ValueError(f"an MLP needs at least one layer of one unit, got {layers} of {units}")
         sizes = [inputs] + [units] * (layers - 1)
         hidden = [module for i, o in itertools.pairwise(sizes) for module in (nn.Linear(i, o), nn.ReLU())]
         self.layers = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], size))

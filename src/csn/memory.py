@@ -65,10 +65,10 @@ class MemoryFunction(nn.Module):
         return z.squeeze(-1)
 
     @torch.no_grad()
-    def negate(self) -> None:
-        """Turn g into -g."""
+    def scale(self, factor: float) -> None:
+        """Turn g into factor * g."""
         for parameter in self.layers[-1].parameters():
-            parameter.neg_()
+            parameter.mul_(factor)
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,8 @@ class TaskMemory:
 
         hard: all weight on the most similar key (appendix A).
         """
+        if len(self) == 0:
+            raise ValueError("the memory is empty: describe at least one example before predicting")
         cosine = F.normalize(query_keys, dim=-1) @ F.normalize(self.keys, dim=-1).transpose(1, 2)
         if kind == "hard":
             return F.one_hot(cosine.argmax(-1), len(self)).to(cosine.dtype)
@@ -161,8 +163,9 @@ class TaskMemory:
         return TaskMemory(keys, values, torch.cat([self.labels, other.labels], dim=1), max(self.way, other.way))
 
     def rows(self, index: Tensor | Sequence[int]) -> TaskMemory:
-        """Only the rows `index` of every task: forgetting is leaving rows out."""
-        index = torch.as_tensor(index, dtype=torch.int64, device=self.labels.device)
+        """Only the rows `index` (numbers, or a mask) of every task: forgetting is leaving rows out."""
+        index = torch.as_tensor(index, device=self.labels.device)
+        index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index.to(torch.int64)
         values = tuple(layer.rows(index) for layer in self.values)
         return TaskMemory(self.keys[:, index], values, self.labels[:, index], self.way)
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner
 from csn.conditioning import Conditioning, DirectFeedback
-from csn.episode import Episode, Examples, check_examples, check_finite
+from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 from csn.memory import Attention, MemoryFunction, TaskMemory
 
-GUARD_DRAWS = 10_000
+GUARD_DRAWS = 32
 
 
 class CSN(FewShotLearner):
@@ -46,16 +46,17 @@ class CSN(FewShotLearner):
         self.way = base.way
         self.base, self.key_function, self.memory_function = base, key_function, memory_function
         self.conditioning, self.attention = conditioning, attention
+        if temperature is not None and temperature <= 0:
+            raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
         self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
         if guard:
             self.guard_initialisation()
 
     def describe(self, support: Examples, way: int | None = None) -> TaskMemory:
         """The description phase: one memory row per support example."""
-        if way is None:
-            way = max(2, int(support.y.max()) + 1) if support.y.numel() else 2
+        way = support_way(support, way)
         check_examples(support, way, self.way)
-        x = support.x.flatten(0, 1)
+        x = self._flat(support.x)
         with torch.no_grad():
             features = self.base.stem(x)
         return self._write(features, self.key_function(x), support.y, way)
@@ -63,29 +64,40 @@ class CSN(FewShotLearner):
     def predict(self, x: Tensor, task: TaskMemory) -> Tensor:
         """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
         check_finite(x)
-        flat = x.flatten(0, 1)
+        check_same_tasks(x, task.labels)
+        flat = self._flat(x)
         attention = self._attend(self.key_function(flat), task)
         return self._predict(self.base.stem(flat), attention, task)
 
     def attend(self, x: Tensor, task: TaskMemory) -> Tensor:
         """Eq. 3: how much each query takes from each memory row. (b, m, *input) -> (b, m, n)."""
-        return self._attend(self.key_function(x.flatten(0, 1)), task)
+        check_same_tasks(x, task.labels)
+        return self._attend(self.key_function(self._flat(x)), task)
 
     def episode_logits(self, episode: Episode) -> Tensor:
         """Both phases, with support and query in one call wherever layers are not shifted."""
         support, query = episode.support, episode.query
         check_examples(support, episode.way, self.way)
         b, n = support.y.shape
-        x = torch.cat([support.x.flatten(0, 1), query.x.flatten(0, 1)])
+        check_finite(query.x)
+        x = torch.cat([self._flat(support.x), self._flat(query.x)])
         keys, features = self.key_function(x), self.base.stem(x)
         memory = self._write(features[: b * n], keys[: b * n], support.y, episode.way)
         return self._predict(features[b * n :], self._attend(keys[b * n :], memory), memory)
 
+    def _flat(self, x: Tensor) -> Tensor:
+        """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""
+        flat = x.flatten(0, 1)
+        self.base.check_input(flat)
+        return flat
+
     def _write(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
         """Eq. 2 for every adapted layer, from the unshifted base learner's behaviour on the support."""
-        with torch.set_grad_enabled(self.conditioning.needs_graph):
-            output = self.base.head(features.detach().requires_grad_(self.conditioning.needs_graph))
-            infos = self.conditioning(output, labels, self.base.activations, way)
+        needs_graph = self.conditioning.needs_graph
+        with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
+            features, targets = _ordinary(features), _ordinary(labels)
+            output = self.base.head(features.requires_grad_(needs_graph))
+            infos = self.conditioning(output, targets, self.base.activations, way)
         values = tuple(info.values(self.memory_function) for info in infos)
         return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
 
@@ -101,26 +113,34 @@ class CSN(FewShotLearner):
 
     @torch.no_grad()
     def guard_initialisation(self) -> None:
-        """Draw g again until it starts out helpful: d >= 1, and for direct feedback g(e) > 0 on average over classes.
+        """Start with the most helpful of some draws of g, scaled so that d >= 1.
 
         d is the value that g writes at the output neuron of an example's own class less those at the others, at a
         uniform prediction. About half of all draws have d < 0 (then -g is the draw) and most of the rest are so close
         to 0 that the near-uniform attention of an untrained f drowns the signal; training stays at chance or starts
-        late. Under that attention a hidden shift starts as the mean of g(e) over the classes: where it is negative,
-        direct feedback starts with every hidden ReLU(beta) dead.
+        late. Under that attention a hidden shift of direct feedback starts as the mean of g(e) over the classes: draws
+        where it is negative are passed over, for with them every hidden ReLU(beta) starts dead.
         """
         g, C = self.memory_function, self.way
         like = g.weights()[0][0]
         own = torch.eye(C, dtype=torch.bool, device=like.device)
         error = like.new_full((C, C), 1 / C) - own.to(like.dtype)  # y_hat - y of one example per class
         info = self.conditioning.output_info(error[None])
+        # A perceptron is linear: over the classes its values of e sum to 0, whatever its weights.
+        needs_life = isinstance(self.conditioning, DirectFeedback) and len(g.layers) > 1
+        best, start = 0.0, {}
         for _ in range(GUARD_DRAWS):
             values = info.values(g).dense()[0]
             d = float(values[own].mean() - values[~own].mean())
             if d < 0:
-                g.negate()
-            alive = not isinstance(self.conditioning, DirectFeedback) or bool(g(error).mean() > 0)
-            if abs(d) >= 1 and alive:
-                return
+                g.scale(-1)
+            if abs(d) > best and (not needs_life or bool(g(error).mean() > 0)):
+                best, start = abs(d), {name: tensor.clone() for name, tensor in g.state_dict().items()}
             g.initialise()
-        raise ValueError(f"no helpful memory function in {GUARD_DRAWS} draws: build it with more units or guard=False")
+        g.load_state_dict(start)
+        g.scale(max(1, 1 / best))
+
+
+def _ordinary(x: Tensor) -> Tensor:
+    """x without its history; a tensor of torch's inference mode, which no graph may hold, as a copy."""
+    return x.clone() if x.is_inference() else x.detach()

@@ -25,7 +25,6 @@ class ConvStack(nn.Module):
     def __init__(self, channels: int, filters: int, layers: int, *, norm: Norm = "none", dropout: float = 0.0) -> None:
         super().__init__()
         sizes = [channels] + [filters] * layers
-        self.channels = channels
         self.convolutions = nn.ModuleList(
             nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none") for i, o in itertools.pairwise(sizes)
         )
@@ -34,10 +33,6 @@ class ConvStack(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
-        if x.ndim != 4 or x.shape[1] != self.channels:
-            raise ValueError(
-                f"this network takes images of shape (examples, {self.channels}, height, width), got {tuple(x.shape)}"
-            )
         x = self.dropout(x).contiguous(memory_format=torch.channels_last)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = F.relu(pool(norm(convolution(x))))
@@ -64,7 +59,7 @@ class CNN(BaseLearner):
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
-        self.way, self.shift_rule = way, shift_rule
+        self.image, self.way, self.shift_rule = image, way, shift_rule
         self.activations = (RELU,) * self.adapted_layers
         self.lower = ConvStack(image[0], filters, self.stem_layers, norm=norm, dropout=dropout[0])
         self.adapted = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(self.adapted_layers))
@@ -74,6 +69,14 @@ class CNN(BaseLearner):
         he_initialise(self.modules())
         start_uniform(self.output)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def check_input(self, x: Tensor) -> None:
+        """Images of one size."""
+        if tuple(x.shape[1:]) != tuple(self.image):
+            raise ValueError(
+                f"this network takes images of shape {tuple(self.image)}, got {tuple(x.shape[1:])}: resize them, or "
+                f"build it for this size"
+            )
 
     def stem(self, x: Tensor) -> Tensor:
         """The convolutions without shifts: (examples, channels, h, w) -> (examples, filters, h / 4, w / 4)."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner, BaseOutput, Shifts
-from csn.base.sentences import SentenceEncoder
+from csn.base.sentences import SentenceEncoder, check_sentences
 from csn.neurons import ShiftRule
 
 
@@ -37,6 +37,10 @@ class EncodedFFN(BaseLearner):
         )
         self.ffn = FFN(units, way, units=units, layers=self.ffn_layers, dropout=dropout, shift_rule=shift_rule)
         self.way, self.activations, self.shift_rule = way, self.ffn.activations, shift_rule
+
+    def check_input(self, x: Tensor) -> None:
+        """Sentences of the vocabulary."""
+        check_sentences(x, self.encoder.embedding.vocabulary)
 
     def stem(self, x: Tensor) -> Tensor:
         """(examples, T) ids -> (examples, units): the encoder's state after the last word."""

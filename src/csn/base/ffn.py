@@ -25,6 +25,8 @@ class FFN(BaseLearner):
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
+        if layers < 1 or units < 1:
+            raise ValueError(f"an FFN needs at least one layer of one unit, got {layers} of {units}")
         sizes = [inputs] + [units] * (layers - 1)
         self.inputs, self.way, self.shift_rule = inputs, way, shift_rule
         self.activations = (activation,) * (layers - 1)
@@ -34,18 +36,22 @@ class FFN(BaseLearner):
         he_initialise(self.modules())
         start_uniform(self.output)
 
+    def check_input(self, x: Tensor) -> None:
+        """Any shape with the right number of numbers."""
+        numbers = x[:1].numel()
+        if x.ndim < 2 or numbers != self.inputs:
+            raise ValueError(
+                f"this network takes {self.inputs} numbers per example, got {numbers} in examples of shape "
+                f"{tuple(x.shape[1:])}: build it for this input"
+            )
+
     def stem(self, x: Tensor) -> Tensor:
         """(examples, *input) -> (examples, inputs)."""
-        flat = x.flatten(1)
-        if flat.shape[1] != self.inputs:
-            raise ValueError(
-                f"this network takes {self.inputs} numbers per example, got {flat.shape[1]}: build it for this input"
-            )
-        return flat
+        return x.flatten(1)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 in every layer."""
-        h = features
+        h = self.dropout(features)
         preactivations = []
         for t, (layer, sigma) in enumerate(zip(self.hidden, self.activations, strict=True)):
             a = layer(h)

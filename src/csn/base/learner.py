@@ -34,6 +34,10 @@ class BaseLearner(nn.Module, ABC):
     shift_rule: ShiftRule
 
     @abstractmethod
+    def check_input(self, x: Tensor) -> None:
+        """Raise ValueError unless x (examples, *input) is what this network was built for."""
+
+    @abstractmethod
     def stem(self, x: Tensor) -> Tensor:
         """Layers below the adapted ones: (examples, *input) -> (examples, *features)."""
 

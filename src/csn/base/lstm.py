@@ -63,9 +63,12 @@ class LSTM(BaseLearner):
         self.output = nn.Linear(units, way)
         start_uniform(self.output)
 
+    def check_input(self, x: Tensor) -> None:
+        """Sentences of the vocabulary."""
+        check_sentences(x, self.embedding.vocabulary)
+
     def stem(self, x: Tensor) -> Tensor:
         """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
-        check_sentences(x, self.embedding.vocabulary)
         embedded = self.embedding(x)
         return torch.cat([embedded, (x != PAD).unsqueeze(-1).to(embedded.dtype)], dim=-1)
 

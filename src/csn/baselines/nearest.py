@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from csn.episode import Examples, check_examples, check_finite
+from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 
 
@@ -28,13 +28,14 @@ class NearestNeighbour(FewShotLearner):
 
     def describe(self, support: Examples, way: int | None = None) -> Remembered:
         """Keep the support."""
-        way = int(support.y.max()) + 1 if way is None else way
+        way = support_way(support, way)
         check_examples(support, way, self.way)
         return Remembered(support.x.flatten(2), support.y, way)
 
     def predict(self, x: Tensor, task: Remembered) -> Tensor:
         """Logits: minus the distance to the nearest example of each class, -inf for a class without examples."""
         check_finite(x)
-        distance = torch.cdist(x.flatten(2), task.x)  # (b, m, n)
+        check_same_tasks(x, task.y)
+        distance = torch.cdist(x.flatten(2), task.x, compute_mode="donot_use_mm_for_euclid_dist")  # (b, m, n)
         logits = distance.new_full((*distance.shape[:2], task.way), -torch.inf)
         return logits.scatter_reduce(2, task.y.unsqueeze(1).expand_as(distance), -distance, "amax")

@@ -61,9 +61,9 @@ class Trainer:
         about: dict[str, Any] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        for name in ("tasks", "tasks_per_step", "validate_every", "validation_tasks"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"train.{name} must be at least 1, got {getattr(config, name)}")
+        for name, least in (("tasks", 1), ("tasks_per_step", 1), ("validate_every", 1), ("validation_tasks", 2)):
+            if getattr(config, name) < least:
+                raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
         self.learner, self.config, self.folder = learner.to(device), config, folder
         self.training, self.validation = training, validation
         self.about, self.device = about or {}, device
@@ -92,6 +92,8 @@ class Trainer:
         tell = listener or (lambda report: None)
         self.learner.train()
         while self.tasks < self.config.tasks:
+            if self.config.patience is not None and self.since_best > self.config.patience:
+                return "out of patience"
             if should_stop():
                 self._save()
                 return "interrupted"
@@ -100,8 +102,6 @@ class Trainer:
             if self.tasks // self.config.validate_every > before // self.config.validate_every or self._done:
                 tell(self._validate())
                 self._save()
-                if self.config.patience is not None and self.since_best > self.config.patience:
-                    return "out of patience"
         return "finished"
 
     @property
