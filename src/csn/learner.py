@@ -41,10 +41,9 @@ class FewShotLearner(nn.Module, ABC):
 
     def forward(self, episode: Episode) -> EpisodeOutput:
         """Loss and logits of a batch of tasks: what the engine calls and DDP wraps."""
+        logits = self.episode_logits(episode)
         low, high = int(episode.query.y.min()), int(episode.query.y.max())
         if low < 0 or high >= episode.way:
-            raise ValueError(
-                f"query labels of a {episode.way}-way task must lie in [0, {episode.way}), got {low} to {high}"
-            )
-        logits = self.episode_logits(episode)
+            way = episode.way
+            raise ValueError(f"query labels of a {way}-way task must lie in [0, {way}), got {low} to {high}")
         return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)

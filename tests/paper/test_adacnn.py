@@ -165,7 +165,7 @@ def test_presets_have_the_numbers_of_appendix_a(preset, rates):
 
 @pytest.mark.parametrize("x", [torch.zeros(2, 28, 28), torch.zeros(2, 3, 28, 28)], ids=["no channels", "3 channels"])
 def test_images_of_the_wrong_shape_are_named(x):
-    with pytest.raises(ValueError, match=r"\(examples, 1, height, width\), got \(2, "):
+    with pytest.raises(ValueError, match=r"images of shape \(1, 28, 28\), got \("):
         CNN(OMNIGLOT, 5, filters=4)(x)
 
 

@@ -63,10 +63,12 @@ def test_appendix_a_three_layers_of_twenty_units():
     assert sum(p.numel() for p in g.parameters()) == (2 * 20 + 20) + (20 * 20 + 20) + (20 + 1)
 
 
-def test_negate_turns_g_into_minus_g():
+def test_scale_multiplies_g():
     g, info = g_by_hand(), tensor([[3.0, -2.0], [-1.0, 2.0]])
-    g.negate()
+    g.scale(-1)
     assert_close(g(info), tensor([-7.5, -0.5]))
+    g.scale(4)
+    assert_close(g(info), tensor([-30.0, -2.0]))
 
 
 def test_scaled_is_g_of_the_scaled_information_by_hand():

@@ -63,7 +63,7 @@ def test_a_zero_key_attends_evenly_and_has_finite_gradients():
     assert torch.isfinite(keys.grad).all()
 
 
-@pytest.mark.parametrize("neurons", [(), (3,), (2, 3), (2, 1, 3), (2, 2, 2, 2)])
+@pytest.mark.parametrize("neurons", [(3,), (2, 3), (2, 1, 3), (2, 2, 2, 2)])
 def test_beta_is_the_attention_weighted_sum_of_values_by_nested_loops(neurons):
     torch.manual_seed(0)
     b, n, m = 2, 3, 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 from torch import Tensor, nn
 
@@ -38,7 +39,7 @@ class FFN(BaseLearner):
 
     def check_input(self, x: Tensor) -> None:
         """Any shape with the right number of numbers."""
-        numbers = x[:1].numel()
+        numbers = math.prod(x.shape[1:])
         if x.ndim < 2 or numbers != self.inputs:
             raise ValueError(
                 f"this network takes {self.inputs} numbers per example, got {numbers} in examples of shape "

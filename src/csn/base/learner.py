@@ -47,6 +47,7 @@ class BaseLearner(nn.Module, ABC):
 
     def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 through the whole network."""
+        self.check_input(x)
         return self.head(self.stem(x), shifts)
 
 

@@ -36,6 +36,11 @@ class NearestNeighbour(FewShotLearner):
         """Logits: minus the distance to the nearest example of each class, -inf for a class without examples."""
         check_finite(x)
         check_same_tasks(x, task.y)
+        if x.flatten(2).shape[-1] != task.x.shape[-1]:
+            raise ValueError(
+                f"the support has {task.x.shape[-1]} numbers per example, the queries must have as many; got "
+                f"{x.flatten(2).shape[-1]}"
+            )
         distance = torch.cdist(x.flatten(2), task.x, compute_mode="donot_use_mm_for_euclid_dist")  # (b, m, n)
         logits = distance.new_full((*distance.shape[:2], task.way), -torch.inf)
         return logits.scatter_reduce(2, task.y.unsqueeze(1).expand_as(distance), -distance, "amax")
