@@ -1,7 +1,7 @@
 """What adaptation costs: time per step of a CSN as a ratio to the same two networks without adaptation.
 
-The floor is the base learner and the key function over the same support and queries, in the same calls, forward and
-(in training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
+The floor is the base learner and the key function over the same support and queries, one call each, forward and (in
+training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
 For adaLSTM the floor has torch's own `nn.LSTM` in place of ours: one pass over the support, one over the queries, each
 sentence once. All sentences fill the window, so that ours, which skips padding, has none to skip.
 Contenders take turns within one process, repeat after repeat, and the median of the per-repeat ratios is shown with its
@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from csn.base.cnn import CNN
 from csn.base.lstm import LSTM
 from csn.build import build_learner
 from csn.config import load_preset
@@ -157,10 +158,18 @@ def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
     if name in SENTENCES:
         way, shot = SETTINGS["5w1s"]
         models = {kind: build_learner(load_preset(f"{name}-{kind}").model, (WORDS,), way, VOCABULARY) for kind in KINDS}
-        return {"floor": SentenceFloor(models["df"]), **models}, random_sentences(way, shot)
+        return {"floor": SentenceFloor(models["df"]), **_awake(models)}, random_sentences(way, shot)
     way, shot = SETTINGS[name]
     models = {kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in KINDS}
-    return {"floor": Floor(models["df"]), **models}, random_episode(way, shot)
+    return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot)
+
+
+def _awake(models: dict[str, CSN]) -> dict[str, CSN]:
+    """Softmax layers start at 0, which would leave the hidden layers no gradient and eq. 2 nothing to do."""
+    for model in models.values():
+        assert isinstance(model.base, CNN | LSTM)
+        nn.init.normal_(model.base.output.weight, std=0.2)
+    return models
 
 
 def main() -> None:
@@ -200,7 +209,12 @@ def main() -> None:
             )
     Console().print(table)
     if options.out:
-        content = {"rows": rows, "queries_per_class": QUERIES, "repeats": options.repeats, **origin()}
+        content = {
+            "rows": rows,
+            "queries_per_class": QUERIES,
+            "repeats": options.repeats,
+            **origin("python benchmarks/overhead.py"),
+        }
         write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
 
 

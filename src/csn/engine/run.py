@@ -180,10 +180,10 @@ def _tensorboard(folder: Path) -> Any:
     return SummaryWriter(folder / "tensorboard")
 
 
-def origin() -> dict[str, Any]:
+def origin(program: str = "csn") -> dict[str, Any]:
     """What made a file: command, commit, date, machine."""
     return {
-        "command": shlex.join(["csn", *sys.argv[1:]]),
+        "command": f"{program} {shlex.join(sys.argv[1:])}",
         "commit": commit(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": describe_machine(),
