@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,7 +70,8 @@ def train(options: argparse.Namespace) -> int:
         with _stop_signal() as should_stop:
             outcome = trainer.run(listener, should_stop)
     _say(f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %")
-    _say(f"go on with: csn {'train ... --resume' if outcome == 'interrupted' else f'evaluate {folder}'}")
+    again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
+    _say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
     return 130 if outcome == "interrupted" else 0
 
 
