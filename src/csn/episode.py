@@ -78,6 +78,15 @@ def check_examples(examples: Examples, way: int, max_way: int) -> None:
     check_finite(examples.x)
 
 
+def check_query_labels(episode: Episode) -> None:
+    """Raise ValueError unless the labels of an episode's queries are among its classes."""
+    low, high = int(episode.query.y.min()), int(episode.query.y.max())
+    if low < 0 or high >= episode.way:
+        raise ValueError(
+            f"query labels of a {episode.way}-way task must lie in [0, {episode.way}), got {low} to {high}"
+        )
+
+
 def support_way(support: Examples, way: int | None) -> int:
     """`way`, or by default the largest label + 1 (at least 2)."""
     if way is not None:

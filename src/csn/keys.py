@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ class CNNKey(nn.Module):
         self, image: tuple[int, int, int], *, size: int = 64, filters: int = 64, layers: int = 5, norm: Norm = "none"
     ) -> None:
         super().__init__()
+        self.image = image
         self.convolutions = ConvStack(image[0], filters, layers, norm=norm)
         self.output = nn.Linear(filters * pooled_size(image, layers), size)
         he_initialise(self.modules())
@@ -25,6 +27,11 @@ class CNNKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
+        if tuple(x.shape[1:]) != tuple(self.image):
+            raise ValueError(
+                f"this network takes images of shape {tuple(self.image)}, got {tuple(x.shape[1:])}: resize them, or "
+                f"build it for this size"
+            )
         return self.output(self.convolutions(x).flatten(1))
 
 
@@ -35,6 +42,7 @@ class MLPKey(nn.Module):
         super().__init__()
         if layers < 1 or units < 1:
             raise ValueError(f"an MLP needs at least one layer of one unit, got {layers} of {units}")
+        self.inputs = inputs
         sizes = [inputs] + [units] * (layers - 1)
         hidden = [module for i, o in itertools.pairwise(sizes) for module in (nn.Linear(i, o), nn.ReLU())]
         self.layers = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], size))
@@ -42,4 +50,6 @@ class MLPKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, *input) -> (examples, d)."""
+        if x.ndim < 2 or math.prod(x.shape[1:]) != self.inputs:
+            raise ValueError(f"this network takes {self.inputs} numbers per example, got {tuple(x.shape[1:])}")
         return self.layers(x)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.episode import Episode, Examples
+from csn.episode import Episode, Examples, check_query_labels
 
 Task = Any
 """Whatever a learner makes of a support set. State lives here, never in the module."""
@@ -42,8 +42,5 @@ class FewShotLearner(nn.Module, ABC):
     def forward(self, episode: Episode) -> EpisodeOutput:
         """Loss and logits of a batch of tasks: what the engine calls and DDP wraps."""
         logits = self.episode_logits(episode)
-        low, high = int(episode.query.y.min()), int(episode.query.y.max())
-        if low < 0 or high >= episode.way:
-            way = episode.way
-            raise ValueError(f"query labels of a {way}-way task must lie in [0, {way}), got {low} to {high}")
+        check_query_labels(episode)
         return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)

@@ -1,0 +1,91 @@
+"""What learners have in common that compare a query's embedding with those of the support.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
+from csn.learner import FewShotLearner
+
+
+class Embedded(NamedTuple):
+    """A support set as embeddings (b, n, d) with their labels (b, n) and the task's way."""
+
+    embeddings: Tensor
+    labels: Tensor
+    way: int
+
+
+class EmbeddingLearner(FewShotLearner):
+    """One network embeds support and query; a subclass says what to keep of a support and how to compare with it.
+
+    embedding: (examples, *input) -> (examples, d). temperature: None, or the initial value of a learned scale on the
+    comparison. A batch norm in the network takes its statistics from support and query together while training, and
+    from its running averages in evaluation, where each query is answered on its own.
+    """
+
+    def __init__(self, embedding: nn.Module, way: int, *, temperature: float | None = None) -> None:
+        super().__init__()
+        if temperature is not None and temperature <= 0:
+            raise ValueError(f"the temperature must be positive, or None for no scale; got {temperature}")
+        self.embedding, self.way = embedding, way
+        self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
+
+    @property
+    def scale(self) -> Tensor | float:
+        """What the comparison is multiplied by."""
+        return 1.0 if self.log_scale is None else self.log_scale.exp()
+
+    def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Any:
+        """The Task to keep of a support: embeddings (b, n, d), labels (b, n). It has a field `embeddings`."""
+        return Embedded(embeddings, labels, way)
+
+    @abstractmethod
+    def compare(self, queries: Tensor, task: Any) -> Tensor:
+        """Embeddings (b, m, d) of queries -> logits (b, m, way)."""
+
+    def describe(self, support: Examples, way: int | None = None) -> Any:
+        """Embed the support."""
+        way = support_way(support, way)
+        check_examples(support, way, self.way)
+        return self.remember(self._embed(support.x), support.y, way)
+
+    def predict(self, x: Tensor, task: Any) -> Tensor:
+        """Embed the queries and compare: (b, m, *input) -> logits (b, m, way)."""
+        return self.compare(self._queries(x, task), task)
+
+    def episode_logits(self, episode: Episode) -> Tensor:
+        """Both phases, with support and query in one call of the network."""
+        return self.compare(*self._embed_episode(episode))
+
+    def _embed(self, x: Tensor) -> Tensor:
+        """(b, n, *input) -> (b, n, d)."""
+        return self.embedding(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    def _queries(self, x: Tensor, task: Any) -> Tensor:
+        """(b, m, *input) -> (b, m, d), or a ValueError if these are not queries for this task."""
+        check_finite(x)
+        check_same_tasks(x, task.embeddings)
+        return self._embed(x)
+
+    def _embed_episode(self, episode: Episode) -> tuple[Tensor, Any]:
+        """Embeddings (b, m, d) of the queries, and the Task."""
+        support, query = episode.support, episode.query
+        check_examples(support, episode.way, self.way)
+        check_finite(query.x)
+        embeddings = self._embed(torch.cat([support.x, query.x], dim=1))
+        task = self.remember(embeddings[:, : len(support)], support.y, episode.way)
+        return embeddings[:, len(support) :], task
+
+
+def by_class(labels: Tensor, way: int) -> Tensor:
+    """Which support examples are of which class: (b, n) -> (b, n, C) bool."""
+    return labels.unsqueeze(-1) == torch.arange(way, device=labels.device)

@@ -1,0 +1,60 @@
+"""Siamese networks (Koch, Zemel and Salakhutdinov, 2015): the same or not, learned from pairs.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.baselines.embedding import Embedded, EmbeddingLearner, by_class
+from csn.episode import Episode, check_query_labels
+from csn.learner import EpisodeOutput
+
+
+class SiameseNetwork(EmbeddingLearner):
+    """p = sigmoid(sum_j alpha_j |h_1j - h_2j|), the probability that two examples are of one class (section 3.1).
+
+    h are `size` sigmoid units on top of the embedding. The sum has a bias, without which p of a pair of equals would be
+    a half whatever is learned; alpha starts negative, so that distance speaks against a pair from the beginning.
+    """
+
+    def __init__(self, embedding: nn.Module, way: int, *, size: int = 64) -> None:
+        super().__init__(embedding, way)
+        self.weight = nn.Parameter(torch.full((size,), -(size**-0.5)))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def scores(self, queries: Tensor, task: Embedded) -> Tensor:
+        """p of every pair of query and support example, before its sigmoid: (b, m, d) -> (b, m, n)."""
+        h1, h2 = queries.sigmoid().unsqueeze(2), task.embeddings.sigmoid().unsqueeze(1)
+        return (h1 - h2).abs() @ self.weight + self.bias
+
+    def compare(self, queries: Tensor, task: Embedded) -> Tensor:
+        """The score of the most similar example of each class (section 4.3); -inf for a class without examples."""
+        return best_of_class(self.scores(queries, task), task)
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """The loss of section 3.2 over all pairs of a query and a support example of its task, and the logits."""
+        queries, task = self._embed_episode(episode)
+        check_query_labels(episode)
+        scores = self.scores(queries, task)
+        same = episode.query.y.unsqueeze(2) == task.labels.unsqueeze(1)  # (b, m, n)
+        return EpisodeOutput(pair_loss(scores, same), best_of_class(scores, task))
+
+
+def pair_loss(scores: Tensor, same: Tensor) -> Tensor:
+    """Section 3.2: cross-entropy of p, where half of the weight is on equal and half on unequal pairs.
+
+    Koch et al. draw as many pairs of one kind as of the other; the pairs of a task are 1 : C - 1.
+    """
+    loss = F.binary_cross_entropy_with_logits(scores, same.to(scores.dtype), reduction="none")
+    means = [loss[kind].sum() / kind.sum().clamp_min(1) for kind in (same, ~same)]
+    return (means[0] + means[1]) / 2
+
+
+def best_of_class(scores: Tensor, task: Embedded) -> Tensor:
+    """(b, m, n) -> (b, m, C): the largest score among the examples of each class."""
+    others = ~by_class(task.labels, task.way).unsqueeze(1)  # (b, 1, n, C)
+    return scores.unsqueeze(-1).masked_fill(others, -torch.inf).amax(2)
