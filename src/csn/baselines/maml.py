@@ -1,0 +1,129 @@
+"""MAML (Finn, Abbeel and Levine, 2017): an initialisation from which a few steps of gradient descent learn a task.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways. A task's parameters are a value like any other: `torch.func`
+computes them as a function of the initialisation and vectorises that function over tasks.
+
+No batch norm. The original normalises the queries of a test task by their joint statistics, which makes an answer
+depend on the other queries (transduction); group norm, or none, keeps every query on its own, in training as in test.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
+from csn.learner import FewShotLearner
+
+Parameters = dict[str, Tensor]
+Order = Literal["first", "second"]
+Rate = Literal["fixed", "one", "each"]
+
+
+class Adapted(NamedTuple):
+    """Parameters of the network for each task, (b, *shape) by name, and the task's way."""
+
+    parameters: Parameters
+    way: int
+
+
+class MAML(FewShotLearner):
+    """The network's own parameters are the initialisation theta.
+
+    network: (examples, *input) -> logits (examples, way). order: "second" differentiates through the inner steps;
+    "first" takes their gradients for constants (section 5.2). rate: the inner rate alpha stays at `inner_rate`, or
+    starts there and is learned, "one" for all parameters or one for "each" number (Meta-SGD: Li et al., 2017).
+    inner_steps: of gradient descent in training; test_steps: in evaluation, by default as many.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        way: int,
+        *,
+        inner_steps: int = 1,
+        test_steps: int | None = None,
+        inner_rate: float = 0.4,
+        rate: Rate = "fixed",
+        order: Order = "second",
+    ) -> None:
+        super().__init__()
+        test_steps = inner_steps if test_steps is None else test_steps
+        if inner_steps < 1 or test_steps < 1:
+            raise ValueError(f"MAML adapts in at least one step, got {inner_steps} in training, {test_steps} in test")
+        for name, value, choices in (("rate", rate, get_args(Rate)), ("order", order, get_args(Order))):
+            if value not in choices:
+                raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(choices)}")
+        if any(isinstance(module, _BatchNorm) for module in network.modules()):
+            raise ValueError(
+                "MAML takes no batch norm: the parameters of a task come from a handful of examples, and statistics of "
+                "the queries would make each answer depend on the others. Use group norm or none (model.norm=group)"
+            )
+        self.network, self.way, self.order = network, way, order
+        self.inner_steps, self.test_steps, self.inner_rate = inner_steps, test_steps, inner_rate
+        self.rates = nn.ParameterList(_initial_rates(rate, inner_rate, list(network.parameters())))
+
+    def describe(self, support: Examples, way: int | None = None) -> Adapted:
+        """Section 2.2, the inner loop: theta'_i of every task i, from its support."""
+        way = support_way(support, way)
+        check_examples(support, way, self.way)
+        with torch.inference_mode(False):  # in which gradients cannot be taken
+            x, y = _ordinary(support.x), _ordinary(support.y)
+
+            def adapt(x: Tensor, y: Tensor) -> Parameters:
+                return self.adapted(x, y, way)
+
+            return Adapted(vmap(adapt, randomness="different")(x, y), way)
+
+    def predict(self, x: Tensor, task: Adapted) -> Tensor:
+        """f_{theta'_i} on the queries of task i: (b, m, *input) -> (b, m, way)."""
+        check_finite(x)
+        check_same_tasks(x, next(iter(task.parameters.values())))
+        return vmap(self._call, randomness="different")(task.parameters, x)[..., : task.way]
+
+    def adapted(self, x: Tensor, y: Tensor, way: int) -> Parameters:
+        """theta' <- theta' - alpha grad_theta' L(f_theta'), from theta on, for one task: x (n, *input), y (n,)."""
+        parameters: Parameters = dict(self.network.named_parameters())
+        for _ in range(self.inner_steps if self.training else self.test_steps):
+            gradients = grad(self._loss)(parameters, x, y, way)
+            if self.order == "first":
+                gradients = {name: gradient.detach() for name, gradient in gradients.items()}
+            parameters = {
+                name: theta - alpha * gradients[name]
+                for (name, theta), alpha in zip(parameters.items(), self._alphas(), strict=True)
+            }
+        return parameters
+
+    def _loss(self, parameters: Parameters, x: Tensor, y: Tensor, way: int) -> Tensor:
+        """L of eq. 3: cross-entropy over the task's classes; outputs beyond them are cut off."""
+        return F.cross_entropy(self._call(parameters, x)[:, :way], y)
+
+    def _call(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """f_theta'(x), for one task."""
+        return functional_call(self.network, parameters, (x,))
+
+    def _alphas(self) -> list[Tensor | float]:
+        """The inner rate of every parameter of the network."""
+        count = len(list(self.network.parameters()))
+        if len(self.rates) == 0:
+            return [self.inner_rate] * count
+        return [self.rates[0]] * count if self.rates[0].ndim == 0 else list(self.rates)
+
+
+def _initial_rates(rate: Rate, value: float, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """What there is to learn of the inner rate: nothing, one number, or one for each number of each parameter."""
+    if rate == "fixed":
+        return []
+    if rate == "one":
+        return [torch.tensor(value)]
+    return [torch.full_like(parameter, value) for parameter in parameters]
+
+
+def _ordinary(x: Tensor) -> Tensor:
+    """A tensor of torch's inference mode, of which no graph may know, as a copy."""
+    return x.clone() if x.is_inference() else x
