@@ -11,8 +11,13 @@ from torch import nn
 from csn.base.cnn import CNN
 from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner
+from csn.base.learner import BaseLearner, start_uniform
 from csn.base.lstm import LSTM
+from csn.baselines.maml import MAML
+from csn.baselines.matching import MatchingNetwork
+from csn.baselines.nearest import NearestNeighbour
+from csn.baselines.prototypical import PrototypicalNetwork
+from csn.baselines.siamese import SiameseNetwork
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.fetch import Progress
@@ -23,6 +28,7 @@ from csn.data.strokes import load_strokes
 from csn.data.text_files import load_king_james
 from csn.data.toy_language import load_toy_language
 from csn.keys import CNNKey, MLPKey
+from csn.learner import FewShotLearner
 from csn.memory import MemoryFunction
 from csn.model import CSN
 from csn.sentence_keys import LSTMKey, NeighbourKey
@@ -67,15 +73,46 @@ def load_data(name: str, progress: Progress | None = None) -> Dataset:
     return DATASETS[name].load(progress)
 
 
-def build_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, vocabulary: int | None = None) -> CSN:
+def build_learner(
+    config: ModelConfig, input_shape: tuple[int, ...], way: int, vocabulary: int | None = None
+) -> FewShotLearner:
     """The learner that a configuration describes, for inputs of a shape and at most `way` classes.
 
     vocabulary: how many word ids there are, where inputs are sentences.
     """
-    base, key_function = _networks(config, input_shape, way, vocabulary)
+    _check_input(config, input_shape, vocabulary)
+
+    def network(size: int) -> nn.Module:
+        return _key_function(config, input_shape, vocabulary, size)
+
+    if config.learner == "csn":
+        return _csn(config, _base_learner(config, input_shape, way, vocabulary), network(config.key_size))
+    if config.learner == "prototypical":
+        return PrototypicalNetwork(
+            network(config.key_size), way, distance=config.distance, temperature=config.temperature
+        )
+    if config.learner == "matching":
+        return MatchingNetwork(
+            network(config.key_size),
+            way,
+            size=config.key_size,
+            context_steps=config.context_steps,
+            temperature=config.temperature,
+        )
+    if config.learner == "siamese":
+        return SiameseNetwork(network(config.key_size), way, size=config.key_size)
+    if config.learner == "maml":
+        return _maml(config, network(way), way, vocabulary)
+    if config.learner == "nearest":
+        return NearestNeighbour(way)
+    raise ValueError(f"unknown learner {config.learner!r}")
+
+
+def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN:
+    """CSN from its two networks."""
     conditioning = _conditioning(config)
     g = MemoryFunction(
-        conditioning.size(way),
+        conditioning.size(base.way),
         units=config.g_units,
         layers=3 if config.g == "mlp" else 1,
         bias=config.g == "mlp" or config.conditioning == "df",
@@ -91,49 +128,73 @@ def build_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, v
     )
 
 
-def _networks(
-    config: ModelConfig, input_shape: tuple[int, ...], way: int, vocabulary: int | None
-) -> tuple[BaseLearner, nn.Module]:
-    """The base learner and a key function of the same shape."""
+def _maml(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | None) -> MAML:
+    """MAML; its softmax layer starts at 0, as that of every base learner."""
+    if vocabulary is not None:
+        raise ValueError(
+            "MAML is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"
+        )
+    start_uniform([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
+    return MAML(
+        network,
+        way,
+        inner_steps=config.inner_steps,
+        test_steps=config.test_steps,
+        inner_rate=config.inner_rate,
+        rate=config.rate,
+        order=config.order,
+    )
+
+
+def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None) -> None:
+    """Raise ValueError unless the configured networks are for this kind of input."""
+    if config.learner == "nearest":
+        return
     if (vocabulary is not None) != (config.base in ("lstm", "lstm-ffn")):
         kind = "images" if vocabulary is None else "sentences"
         raise ValueError(
             f"base learner {config.base!r} does not read {kind}: cnn and ffn are for images, lstm and lstm-ffn for "
             f"sentences. Choose another preset or data set"
         )
-    if vocabulary is not None:
-        return _sentence_base(config, way, vocabulary), _sentence_key(config, vocabulary)
-    if config.base == "cnn":
-        if len(input_shape) != 3 or len(config.dropout) != 3:
-            raise ValueError(
-                f"a CNN takes images of shape (channels, height, width) and three dropout rates, got {input_shape} "
-                f"and {config.dropout}"
-            )
-        channels, height, width = input_shape
-        image, (first, middle, last) = (channels, height, width), config.dropout
-        return (
-            CNN(
-                image,
-                way,
-                filters=config.filters,
-                dropout=(first, middle, last),
-                norm=config.norm,
-                shift_rule=config.shift_rule,
-            ),
-            CNNKey(image, size=config.key_size, filters=config.filters, norm=config.norm),
+    if config.base == "cnn" and (len(input_shape) != 3 or len(config.dropout) != 3):
+        raise ValueError(
+            f"a CNN takes images of shape (channels, height, width) and three dropout rates, got {input_shape} "
+            f"and {config.dropout}"
         )
-    inputs = math.prod(input_shape)
-    return (
-        FFN(
-            inputs,
+
+
+def _base_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, vocabulary: int | None) -> BaseLearner:
+    """The network that CSN adapts."""
+    if vocabulary is not None:
+        return _sentence_base(config, way, vocabulary)
+    if config.base == "cnn":
+        (channels, height, width), (first, middle, last) = input_shape, config.dropout
+        return CNN(
+            (channels, height, width),
             way,
-            units=config.units,
-            layers=config.layers,
-            dropout=config.dropout[0],
+            filters=config.filters,
+            dropout=(first, middle, last),
+            norm=config.norm,
             shift_rule=config.shift_rule,
-        ),
-        MLPKey(inputs, size=config.key_size, units=config.units, layers=config.layers),
+        )
+    return FFN(
+        math.prod(input_shape),
+        way,
+        units=config.units,
+        layers=config.layers,
+        dropout=config.dropout[0],
+        shift_rule=config.shift_rule,
     )
+
+
+def _key_function(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None, size: int) -> nn.Module:
+    """A network of the base learner's shape with `size` linear outputs."""
+    if vocabulary is not None:
+        return _sentence_key(config, vocabulary, size)
+    if config.base == "cnn":
+        channels, height, width = input_shape
+        return CNNKey((channels, height, width), size=size, filters=config.filters, norm=config.norm)
+    return MLPKey(math.prod(input_shape), size=size, units=config.units, layers=config.layers)
 
 
 def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearner:
@@ -160,19 +221,19 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
     )
 
 
-def _sentence_key(config: ModelConfig, vocabulary: int) -> nn.Module:
+def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
     """The key function for sentences; its embeddings are its own."""
     if config.key == "neighbours":
         return NeighbourKey(
             vocabulary,
-            size=config.key_size,
+            size=size,
             neighbours=config.neighbours,
             embedding=config.embedding,
             dropout=config.embedding_dropout,
         )
     return LSTMKey(
         vocabulary,
-        size=config.key_size,
+        size=size,
         embedding=config.embedding,
         units=config.units,
         dropout=config.embedding_dropout,

@@ -18,6 +18,8 @@ else:
     import tomli as tomllib
 
 from csn.base.cnn import Norm
+from csn.baselines.maml import Order, Rate
+from csn.baselines.prototypical import Distance
 from csn.memory import Attention
 from csn.neurons import ShiftRule
 
@@ -36,12 +38,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which network. Fields that a base learner has no use for are ignored by it.
+    """Which learner and network. Fields that they have no use for are ignored.
 
+    learner: its network is the base learner and a key function for "csn", the key function alone for the others.
     units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
-    neighbours (on either side of the blank, for the key of that name): for sentences.
+    neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
+    Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
+    order: of MAML.
     """
 
+    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest"] = "csn"
     base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
@@ -60,6 +66,13 @@ class ModelConfig:
     temperature: float | None = None
     attention: Attention = "soft"
     guard: bool = True
+    distance: Distance = "euclidean"
+    context_steps: int = 0
+    inner_steps: int = 1
+    test_steps: int | None = None
+    inner_rate: float = 0.4
+    rate: Rate = "fixed"
+    order: Order = "second"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.model import CSN
 from csn.neurons import TANH
 
 WAY = 4
@@ -30,13 +29,18 @@ class Case:
     name: str
     build: Callable[[], FewShotLearner]
     shape: tuple[int, ...]
+    ordered: bool = False
+    """The order of the support matters."""
+    symmetric: bool = False
+    """Permuting the labels permutes the predictions: no output belongs to a class of its own."""
 
     def learner(self, seed: int = 0) -> FewShotLearner:
         """In evaluation mode; its running statistics are no longer those of a fresh batch norm."""
         torch.manual_seed(seed)
         learner = self.build().eval()
-        if isinstance(learner, CSN):
-            torch.nn.init.normal_(learner.base.output.weight, std=0.3)  # as after some training
+        for module in learner.modules():
+            if isinstance(module, torch.nn.Linear) and not module.weight.any():
+                torch.nn.init.normal_(module.weight, std=0.3)  # a softmax layer as after some training
         for name, buffer in learner.named_buffers():
             if name.endswith("running_mean"):
                 buffer.normal_()
@@ -62,6 +66,15 @@ def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
     return Case(name, lambda: build_learner(config, shape, WAY), shape)
 
 
+def baseline(
+    learner: str, shape: tuple[int, ...], *, ordered: bool = False, symmetric: bool = True, **options: object
+) -> Case:
+    filters = 16 if options.get("norm") == "group" else 8
+    config = ModelConfig(learner=learner, filters=filters, units=10, key_size=8, **options)  # type: ignore[arg-type]
+    name = "-".join([learner, *(str(value) for value in options.values())])
+    return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric)
+
+
 LEARNERS = [
     csn("csn-gradient-cnn", IMAGE, base="cnn", conditioning="gradient"),
     csn("csn-df-cnn", IMAGE, base="cnn", conditioning="df", temperature=10.0),
@@ -70,7 +83,18 @@ LEARNERS = [
     csn("csn-df-cnn-group", IMAGE, base="cnn", conditioning="df", norm="group", temperature=10.0),
     csn("csn-gradient-ffn", (6,), base="ffn", conditioning="gradient", temperature=10.0),
     csn("csn-df-ffn", (2, 3), base="ffn", conditioning="df"),
-    Case("nearest", lambda: NearestNeighbour(WAY), IMAGE),
+    Case("nearest", lambda: NearestNeighbour(WAY), IMAGE, symmetric=True),
+    baseline("prototypical", IMAGE),
+    baseline("prototypical", IMAGE, distance="cosine", norm="batch", temperature=10.0),
+    baseline("prototypical", (2, 3), base="ffn"),
+    baseline("matching", IMAGE),
+    baseline("matching", IMAGE, norm="batch", temperature=10.0),
+    baseline("matching", (6,), ordered=True, base="ffn", context_steps=3),
+    baseline("siamese", IMAGE),
+    baseline("siamese", (6,), base="ffn"),
+    baseline("maml", IMAGE, symmetric=False, norm="group", test_steps=2),
+    baseline("maml", (6,), symmetric=False, base="ffn", order="first", rate="one", inner_steps=2),
+    baseline("maml", (2, 3), symmetric=False, base="ffn", rate="each", inner_rate=0.1),
 ]
 
 
