@@ -156,11 +156,7 @@ class TaskMemory:
 
     def extended(self, other: TaskMemory) -> TaskMemory:
         """This memory with the rows of another below it: learning more examples."""
-        if self.keys.shape[0] != other.keys.shape[0] or len(self.values) != len(other.values):
-            raise ValueError("memories can be joined only when they come from the same model and number of tasks")
-        values = tuple(_joined(mine, theirs) for mine, theirs in zip(self.values, other.values, strict=True))
-        keys = torch.cat([self.keys, other.keys], dim=1)
-        return TaskMemory(keys, values, torch.cat([self.labels, other.labels], dim=1), max(self.way, other.way))
+        return join([self, other])
 
     def rows(self, index: Tensor | Sequence[int]) -> TaskMemory:
         """Only the rows `index` (numbers, or a mask) of every task: forgetting is leaving rows out."""
@@ -182,9 +178,20 @@ class TaskMemory:
         return TaskMemory(move(self.keys), values, move(self.labels), self.way)
 
 
-def _joined(mine: LayerValues, theirs: LayerValues) -> LayerValues:
-    """The rows of two layers' values, one below the other."""
-    if isinstance(mine, GatedValues) and isinstance(theirs, GatedValues):
-        # g(0) is the model's and the same in both.
-        return GatedValues(torch.cat([mine.gate, theirs.gate], 1), torch.cat([mine.gain, theirs.gain], 1), mine.base)
-    return DenseValues(torch.cat([mine.dense(), theirs.dense()], dim=1))
+def join(memories: Sequence[TaskMemory]) -> TaskMemory:
+    """The rows of several memories of one model, one below the other."""
+    first = memories[0]
+    if any(len(m.values) != len(first.values) or m.keys.shape[0] != first.keys.shape[0] for m in memories):
+        raise ValueError("memories can be joined only when they come from the same model and number of tasks")
+    values = tuple(_joined(layers) for layers in zip(*(memory.values for memory in memories), strict=True))
+    keys, labels = (torch.cat(parts, dim=1) for parts in zip(*((m.keys, m.labels) for m in memories), strict=True))
+    return TaskMemory(keys, values, labels, max(memory.way for memory in memories))
+
+
+def _joined(layers: Sequence[LayerValues]) -> LayerValues:
+    """The rows of several memories' values of one layer."""
+    gated = [layer for layer in layers if isinstance(layer, GatedValues)]
+    if len(gated) == len(layers):
+        gates, gains = [layer.gate for layer in gated], [layer.gain for layer in gated]
+        return GatedValues(torch.cat(gates, 1), torch.cat(gains, 1), gated[0].base)  # g(0) is the model's, one for all
+    return DenseValues(torch.cat([layer.dense() for layer in layers], dim=1))

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from csn.data import fetch, omniglot
+from csn.data.area import area_matrix
 from csn.data.omniglot import load_omniglot
 from csn.data.source import SPLITS
 
@@ -149,7 +150,7 @@ def test_turns_are_classes_of_their_own(mini: Miniature) -> None:
 
 
 def test_area_average_by_hand() -> None:
-    area = omniglot._area_matrix(105, 28)
+    area = area_matrix(105, 28)
     ink = np.zeros((105, 105))
     ink[0, 3] = 1  # pixel [3, 4) lies 3/4 in output pixel [0, 3.75) and 1/4 in the next
     small = area @ ink @ area.T

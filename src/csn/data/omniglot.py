@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from csn.data.area import area_matrix
 from csn.data.fetch import Progress, cached_array, fetch, find, require
 from csn.data.source import ClassExamples, Dataset
 
@@ -133,7 +134,7 @@ def _decode(archive: Archive, progress: Progress | None) -> np.ndarray:
         f"omniglot/{archive.folder}.zip", archive.url, f"md5:{archive.md5}", progress=progress
     )
     remedy = f"Replace it with {archive.url}, or move it away to have that downloaded"
-    area = _area_matrix(RAW_SIDE, SIDE)
+    area = area_matrix(RAW_SIDE, SIDE)
     digest, rows = hashlib.sha256(), []
     try:
         for name, ink in _classes(path, archive.folder):
@@ -186,17 +187,3 @@ def _ink(png: bytes, member: str) -> np.ndarray:
             return ink
     except _DAMAGE as error:
         raise ValueError(f"{member} cannot be decoded: {error}") from error
-
-
-def _area_matrix(before: int, after: int) -> np.ndarray:
-    """(after, before): row i averages the stretch of the input that output pixel i covers, fractions of pixels too.
-
-    The exact area average rather than pillow's filters: its box gives output pixels 3 or 4 whole inputs in turn (105 /
-    28 = 3.75), so strokes would get thicker and thinner along a line, and Lanczos rings beside them. This one keeps
-    the amount of ink and commutes with quarter turns.
-    """
-    edges = np.arange(after + 1) * (before / after)
-    pixels = np.arange(before)
-    overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    weights: np.ndarray = np.maximum(overlap, 0) * (after / before)
-    return weights.astype(np.float32)

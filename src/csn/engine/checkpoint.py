@@ -37,7 +37,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, 
     """Write named tensors and a JSON-able dictionary as one file."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # A flipped byte in a safetensors file loads silently, so the file carries a digest of its tensors.
-    header = {"format": FORMAT, "sha256": _digest(tensors, metadata), "metadata": metadata}
+    header = {"format": FORMAT, "sha256": digest(tensors, metadata), "metadata": metadata}
     write_atomically(path, safetensors.torch.save(tensors, metadata={"csn": json.dumps(header)}))
 
 
@@ -56,18 +56,19 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     if version != FORMAT:
         raise ValueError(f"{path} has checkpoint format {version}, this version of csn reads {FORMAT}: upgrade csn")
-    if _digest(tensors, metadata) != expected:
+    if digest(tensors, metadata) != expected:
         raise ValueError(f"{path} was altered after it was written (checksum mismatch): take another copy")
     return tensors, metadata
 
 
-def _digest(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+def digest(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
+    """sha256 of named tensors (names, types, shapes, bytes) and a JSON-able dictionary."""
+    total = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -80,15 +80,23 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
 
 def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
     """The best model of a run, ready to predict; `attention` overrides soft or hard."""
-    tensors, metadata = load_checkpoint(folder / "best.safetensors")
+    learner, config, metadata = open_model(folder / "best.safetensors", attention=attention)
+    made = folder / "origin.json"
+    trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
+    return TrainedRun(folder, config, learner, metadata, trained_by, read_log(folder))
+
+
+def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner, Config, dict[str, Any]]:
+    """A trained model from its checkpoint alone, ready to predict, with its configuration and metadata."""
+    tensors, metadata = load_checkpoint(path)
+    if "about" not in metadata:
+        raise ValueError(f"{path} holds no trained model: give the checkpoint of a run, e.g. RUN/best.safetensors")
     about = metadata["about"]
     config = config_from_json(json.dumps(about["config"]))
     model = config.model if attention is None else dataclasses.replace(config.model, attention=attention)  # type: ignore[arg-type]
     learner = build_learner(model, tuple(about["input"]), config.data.way, vocabulary_size(about))
     learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-    made = folder / "origin.json"
-    trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
-    return TrainedRun(folder, config, learner.eval(), metadata, trained_by, read_log(folder))
+    return learner.eval(), config, metadata
 
 
 def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
