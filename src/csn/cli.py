@@ -24,6 +24,8 @@ def parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_show(commands)
     _add_data(commands)
+    _add_adapt(commands)
+    _add_predict(commands)
     return top
 
 
@@ -130,6 +132,30 @@ def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
         help="list: what there is; get: download or generate it; check: count classes and examples",
     )
     data.add_argument("name", nargs="?", metavar="NAME", help="data set (get, check)")
+
+
+def _add_adapt(commands: Commands) -> None:  # type: ignore[valid-type]
+    adapt = commands.add_parser("adapt", help="learn the classes of a folder of images, no training needed")  # type: ignore[attr-defined]
+    adapt.add_argument("images", type=Path, metavar="IMAGES", help="folder that holds a folder of images per label")
+    adapt.add_argument("--out", type=Path, metavar="FILE", required=True, help="task file to write, e.g. task.csn")
+    adapt.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    adapt.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    adapt.add_argument(
+        "--unknown-threshold",
+        type=float,
+        metavar="COSINE",
+        help="answer unknown below this similarity (default: always answer)",
+    )
+    adapt.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
+    predict = commands.add_parser("predict", help="recognise images by a task that `csn adapt` learned")  # type: ignore[attr-defined]
+    predict.add_argument("task", type=Path, metavar="TASK", help="task file")
+    predict.add_argument("files", type=Path, nargs="+", metavar="FILE", help="images")
+    predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
+    predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
+    predict.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
 
 
 def _add_machine(command: argparse.ArgumentParser) -> None:

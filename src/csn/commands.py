@@ -26,6 +26,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from csn.adapt import adapt, predict
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import DATASETS, build_learner, load_data
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
@@ -40,6 +41,7 @@ from csn.pictures import contact_sheet, episode_figure, episode_names, png
 from csn.report import write_report
 
 console = Console()
+__all__ = ["adapt", "data", "evaluate", "predict", "report", "show", "train"]  # the commands
 
 
 def _say(line: str) -> None:

@@ -29,6 +29,7 @@ BLUE, ORANGE = "#0072b2", "#d55e00"  # Okabe and Ito: told apart with any colour
 INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0f0f0"
 CURVE_POINTS = 200  # a longer training curve is drawn as the means of this many stretches
 SHEET_EXAMPLES = 20
+EXPLAINED = 8
 Box = tuple[float, float, float, float]  # left, top, width, height
 
 
@@ -151,6 +152,36 @@ def _draw_answers(axes: Axes, learner: FewShotLearner, episode: Episode, shown: 
     what += "" if single else ", in the order of the support"
     caption = f"Bars: {what} (full: {full:.2f}); black: the query's own class. Frame: the answer."
     _text(axes, MARGIN, top + len(truth) * pitch + 16, caption, size=8, color=SOFT)
+
+
+def explanation_figure(
+    queries: Tensor,
+    examples: Tensor,
+    rows: Sequence[tuple[str, float, list[tuple[int, str, float]]]],
+    *,
+    title: str = "",
+) -> Figure:
+    """A row per query: its answer with the probability, then the examples it came from, as large as their weight.
+
+    queries: (m, channels, h, w), examples: (n, channels, h, w); rows: answer, probability and, largest weight first,
+    (example, label, weight). At most `EXPLAINED` examples are shown.
+    """
+    asked, remembered = _pictures(queries), _pictures(examples)
+    top, pitch, left = MARGIN + (36 if title else 0), 104.0, MARGIN + 230
+    figure, axes = _page(top + pitch * len(rows) + MARGIN, title)
+    bars: list[tuple[Box, str, str]] = []
+    for j, (answer, probability, sources) in enumerate(rows):
+        y = top + j * pitch
+        _image(axes, asked[j], (MARGIN, y, 72, 72))
+        _text(axes, MARGIN + 84, y + 26, answer, 130, weight="bold", color=BLUE)
+        _text(axes, MARGIN + 84, y + 46, f"{100 * probability:.0f} %", size=8, color=SOFT)
+        for place, (index, label, weight) in enumerate(sources[:EXPLAINED]):
+            x = left + place * 80
+            _image(axes, remembered[index], (x, y, 56, 56))
+            bars += [((x, y + 62, 56, 6), TRACK, "none"), ((x, y + 62, 56 * weight, 6), INK, "none")]
+            _text(axes, x, y + 78, f"{label} {weight:.2f}", 74, size=8, color=SOFT)
+    _boxes(axes, bars)
+    return figure
 
 
 def contact_sheet(classes: ClassExamples, count: int, *, title: str = "") -> Figure:

@@ -1,0 +1,88 @@
+"""Where to draw the line between known and unknown: a threshold on similarity, found on classes held out of training."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from csn.data.source import Dataset, EpisodeSource, Split
+from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
+from csn.learner import FewShotLearner
+
+
+class UnknownCalibration(NamedTuple):
+    """threshold: of similarity. kept: share of known queries at or above it; caught: share of unknown ones below it.
+
+    Both with 95 % intervals over tasks, measured on other classes than the threshold was found on.
+    """
+
+    threshold: float
+    kept: Accuracy
+    caught: Accuracy
+
+
+def calibrate_unknown(
+    learner: FewShotLearner,
+    data: Dataset,
+    *,
+    way: int = 5,
+    shot: int = 1,
+    keep: float = 0.95,
+    tasks: int = 200,
+    queries: int = 5,
+    find_on: Split = "val",
+    report_on: Split = "test",
+    device: torch.device | str = "cpu",
+) -> UnknownCalibration:
+    """The `unknown_threshold` that keeps a share `keep` of the known queries of `way`-way `shot`-shot tasks.
+
+    A task draws 2 * way classes, of which the first half is learned and the second half is unknown. The threshold is
+    found on tasks of the split `find_on`; `kept` and `caught` are measured on tasks of `report_on`.
+    """
+    if not 0 < keep < 1:
+        raise ValueError(f"keep is a share between 0 and 1, got {keep}")
+    if not hasattr(learner, "key_function"):
+        raise ValueError(f"{type(learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
+    known, _ = _similarities(learner, data, find_on, way, shot, queries, tasks, device)
+    threshold = float(np.quantile(known, 1 - keep))
+    known, unknown = _similarities(learner, data, report_on, way, shot, queries, tasks, device)
+    kept, caught = (known >= threshold).mean(1), (unknown < threshold).mean(1)
+    return UnknownCalibration(threshold, summarise(kept.tolist()), summarise(caught.tolist()))
+
+
+@torch.no_grad()
+def _similarities(
+    learner: FewShotLearner,
+    data: Dataset,
+    split: Split,
+    way: int,
+    shot: int,
+    queries: int,
+    tasks: int,
+    device: torch.device | str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Best cosines of the known and of the unknown queries, (tasks, way * queries) each."""
+    source = EpisodeSource(data, split, way=2 * way, shot=shot, queries=queries, seed=EVALUATION_SEED)
+    training = learner.training
+    learner.eval()
+    known, unknown = [], []
+    try:
+        for index in range(tasks):
+            episode = source.batch(index, 1).to(device)
+            best = _best(learner, episode.support.x[0, : way * shot], episode.query.x[0])
+            known.append(best[: way * queries])
+            unknown.append(best[way * queries :])
+    finally:
+        learner.train(training)
+    return np.stack(known), np.stack(unknown)
+
+
+def _best(learner: FewShotLearner, support: Tensor, queries: Tensor) -> np.ndarray:
+    """(queries,) the best cosine between each query's key and a support key."""
+    key_function = learner.key_function
+    keys = F.normalize(key_function(torch.cat([support, queries])), dim=-1)  # type: ignore[operator]
+    return (keys[len(support) :] @ keys[: len(support)].T).amax(-1).cpu().numpy()
