@@ -56,7 +56,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Learns classes from a few examples each, one forward pass per example, with no training.
 
     model: weights that come with the package. run: instead, the folder of a trained run. learner: instead, any learner
-    (it is copied). unknown_threshold: `predict` answers None for an input whose best `similarity` to anything remembered
+    (it is copied). unknown_threshold: `predict` answers None for an input whose best `similarity` to what is remembered
     is lower (`csn.unknown.calibrate_unknown` finds one). device: where the learner runs.
 
     X may be arrays, tensors, pictures or file paths (see `csn.inputs.prepare`), labels anything hashable. With more
@@ -190,7 +190,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return explanation_figure(as_input(prepared), examples, rows, title=title)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what is remembered as one small file (docs/task_format.md); the weights of the learner are not in it."""
+        """Write what is remembered as one small file (docs/task_format.md); the learner's weights are not in it."""
         remembered = self._remembered()
         about = {
             "model": None if self.run is not None or self.learner is not None else self.model,
@@ -234,16 +234,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _restore(self, path: Any, learner: FewShotLearner, spec: InputSpec | None, task: TaskFile) -> None:
         """Take over a task whose weights are known to be these; its shapes are checked against the model's own."""
-        inputs, wanted = task.inputs, tuple(task.about.get("input", ()))
+        inputs, given = task.inputs, task.about.get("input")
+        if not isinstance(given, list) or not all(type(size) is int for size in given):
+            raise ValueError(f"{path} does not hold a whole task: its input shape is {given!r}")
+        wanted = tuple(given)
         spec = spec or InputSpec(wanted)
         remembered = Remembered(learner)
         kept = torch.uint8 if spec.is_image else torch.int64 if spec.vocabulary is not None else remembered.dtype
         if wanted != spec.shape or inputs.dtype != kept or (spec.vocabulary is None and inputs.shape[1:] != wanted):
             raise ValueError(f"{path} does not fit its model: inputs are {tuple(inputs.shape[1:])} {inputs.dtype}")
+        if spec.vocabulary is not None:
+            inputs = prepare(inputs, spec)
         rows = [{int(row.labels[0, 0]): row.to(remembered.device)} for row in task.rows]
-        remembered.restore(inputs, task.labels, rows)
+        remembered.restore(inputs, task.labels, rows or [{} for _ in task.labels])
         slots = [remembered.order.index(label) % learner.way for label in task.labels]
-        if rows and [next(iter(row)) for row in rows] != slots:
+        if task.about.get("way") != learner.way or (rows and [next(iter(row)) for row in rows] != slots):
             raise ValueError(f"{path} does not fit its labels: rows are written for other outputs")
         if rows and not same_form(task.rows[0], remembered._described(inputs[0], 0)[0].to("cpu")):
             raise ValueError(f"{path} does not fit its model: its memory has another form")
@@ -287,6 +292,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, spec: InputSpec | None, learner: FewShotLearner, *, reset: bool = False
     ) -> tuple[Tensor, InputSpec]:
         """Examples as the learner takes them, and its specification."""
+        if hasattr(X, "__array__") and not hasattr(X, "shape") and not hasattr(X, "getbands"):
+            X = np.asarray(X)
         if spec is None:
             spec = InputSpec((np.shape(X)[1],)) if not isinstance(X, Tensor) and _is_table(X) else INK
         if spec.vocabulary is None and not isinstance(X, Tensor) and (len(spec.shape) == 1 or _is_table(X)):

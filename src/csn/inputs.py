@@ -49,9 +49,9 @@ class InputSpec:
 def prepare(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Tensor:
     """Examples as (n, *shape): uint8 for images, int64 for sentences, `dtype` for vectors.
 
-    Images: (n, h, w), (n, h, w, channels) or (n, h * h) arrays and tensors (tensors also channels first), one picture or
-    file path, or a sequence of pictures, paths and (h, w[, channels]) arrays, each of any size. Sentences: word numbers
-    (n, T), or strings with one word replaced by <blank>. Anything else: arrays (n, *shape) or (n, numbers).
+    Images: (n, h, w), (n, h, w, channels) or (n, h * h) arrays and tensors (tensors also channels first), one picture
+    or file path, or a sequence of pictures, paths and (h, w[, channels]) arrays, each of any size. Sentences: word
+    numbers (n, T), or strings with one word replaced by <blank>. Anything else: arrays (n, *shape) or (n, numbers).
     """
     if spec.vocabulary is not None:
         return _sentences(x, spec)
@@ -129,8 +129,8 @@ def _each_image(x: Any) -> Iterator[np.ndarray]:
             side = math.isqrt(x.shape[1])
             if side * side != x.shape[1] or side == 0:
                 raise ValueError(
-                    f"an array (examples, {x.shape[1]}) cannot be square images, one a row: give (n, h, w) or (n, h, w, "
-                    f"channels); a single image needs a leading axis, image[None]"
+                    f"an array (examples, {x.shape[1]}) cannot be square images, one a row: give (n, h, w) or (n, h, "
+                    f"w, channels); a single image needs a leading axis, image[None]"
                 )
             x = x.reshape(-1, side, side)
         if x.ndim == 4 and x.shape[1] in (1, 3, 4) and x.shape[3] not in (1, 3, 4):
@@ -218,7 +218,7 @@ def _ink(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _paper_is_light(grey: np.ndarray, middle: float) -> bool:
-    """What covers most of a picture is paper; where ink and paper are nearly even, what covers most of its border is."""
+    """What covers most of a picture is paper; where ink covers about as much, the border decides."""
     light = grey > middle
     share = float(light.mean())
     if not 0.4 <= share <= 0.6:
@@ -239,7 +239,7 @@ def _colours(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def _vectors(x: Any, spec: InputSpec, dtype: torch.dtype) -> Tensor:
     """(n, *shape) numbers as they are."""
     with contextlib.suppress(TypeError, ValueError):
-        x = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x, dtype=np.float64))
+        x = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float64))
     if not isinstance(x, Tensor):
         raise ValueError(f"expected an array of numbers (n, {', '.join(map(str, spec.shape))}), got {type(x).__name__}")
     numbers = math.prod(spec.shape)
@@ -255,7 +255,7 @@ def _sentences(x: Any, spec: InputSpec) -> Tensor:
     """(n, T) int64 word numbers."""
     if isinstance(x, str):
         x = [x]
-    if isinstance(x, Tensor | np.ndarray) and getattr(x, "dtype", None) != object and not _are_strings(x):
+    if isinstance(x, Tensor) or (isinstance(x, np.ndarray) and x.dtype.kind not in "OUS"):
         rows = torch.as_tensor(x)
         size = spec.vocabulary if isinstance(spec.vocabulary, int) else len(spec.vocabulary or ())
         if rows.ndim != 2 or rows.is_floating_point() or int(rows.min()) < 0 or int(rows.max()) >= size:
@@ -264,10 +264,6 @@ def _sentences(x: Any, spec: InputSpec) -> Tensor:
     if not isinstance(spec.vocabulary, tuple):
         raise ValueError("this learner has no list of words (vocabulary.json of its run): give word numbers (n, T)")
     return torch.tensor([_sentence(str(text), spec.vocabulary, spec.shape[0]) for text in x])
-
-
-def _are_strings(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype.kind in "US"
 
 
 def _sentence(text: str, vocabulary: tuple[str, ...], steps: int) -> list[int]:

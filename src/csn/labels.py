@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import assert_all_finite, column_or_1d
 from torch import Tensor
 
 PLAIN = ({bool}, {int}, {float}, {str})
@@ -19,18 +19,18 @@ def as_labels(y: Any, count: int) -> list[Hashable]:
         raise ValueError("learning requires y to be passed, but the target y is None: give one label per example")
     if isinstance(y, Tensor):
         y = y.detach().cpu().numpy()
-    if isinstance(y, str | int | float) or (not isinstance(y, np.ndarray) and not hasattr(y, "__iter__")):
+    if isinstance(y, str | int | float) or not (hasattr(y, "__array__") or hasattr(y, "__iter__")):
         y = [y]
-    if isinstance(y, np.ndarray) or hasattr(y, "to_numpy"):
+    if isinstance(y, np.ndarray) or hasattr(y, "__array__"):
         y = column_or_1d(np.asarray(y), warn=True)
+    if isinstance(y, np.ndarray) and y.dtype.kind == "f":
+        assert_all_finite(y, input_name="y")
     items = [item.item() if isinstance(item, np.generic) else item for item in y]
     for item in items:
         if not isinstance(item, Hashable) or not _whole(item):
             raise ValueError(f"a label must be hashable, got {item!r}: use tuples instead of lists")
         if item is None or item != item:
-            raise ValueError(
-                f"{item} is no label: missing labels (None, NaN, also as unknown labels) cannot be learned"
-            )
+            raise ValueError(f"{item} is no label: None and NaN stand for what is unknown and cannot be learned")
     if any(isinstance(item, float) for item in items):
         check_classification_targets(np.asarray(items))
     if len(items) != count:

@@ -33,8 +33,17 @@ class Activation:
         return self.function(a)
 
 
-RELU = Activation("relu", torch.relu, lambda a: (a > 0).to(a.dtype), binary=True)
-TANH = Activation("tanh", torch.tanh, lambda a: 1 - torch.tanh(a).square(), binary=False)
+def _relu_derivative(a: Tensor) -> Tensor:
+    return (a > 0).to(a.dtype)
+
+
+def _tanh_derivative(a: Tensor) -> Tensor:
+    return 1 - torch.tanh(a).square()
+
+
+# Named functions, so that learners can be pickled: joblib's parallel cross-validation needs that.
+RELU = Activation("relu", torch.relu, _relu_derivative, binary=True)
+TANH = Activation("tanh", torch.tanh, _tanh_derivative, binary=False)
 
 
 def shifted_activation(a: Tensor, beta: Tensor | None, sigma: Activation, rule: ShiftRule = "squashed") -> Tensor:

@@ -1,9 +1,9 @@
 """The examples a classifier remembers, and the matches between classes that it holds over them.
 
 A class has a number: its place in the order in which classes first appear among the remembered examples. A learner of
-`way` outputs tells at most `way` classes apart in one match, so more of them hold a tournament: in round r class i takes
-output (slot) (i // way^r) mod way, and the champions of up to `way` groups meet in round r + 1. Slots depend on nothing
-but that order, so new classes leave the slots of old ones alone.
+`way` outputs tells at most `way` classes apart in one match, so more of them hold a tournament: in round r class i
+takes output (slot) (i // way^r) mod way, and the champions of up to `way` groups meet in round r + 1. Slots depend on
+nothing but that order, so new classes leave the slots of old ones alone.
 
 `m` queries, `n` remembered examples, `C` classes.
 """

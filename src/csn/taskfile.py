@@ -109,7 +109,7 @@ def _unpack(tensors: dict[str, Tensor], description: dict[str, Any]) -> LayerVal
     """The inverse of `_pack`, with a leading axis of one task."""
     neurons = tuple(int(size) for size in description["neurons"])
     if description["kind"] == "dense":
-        return DenseValues(tensors["dense"].unflatten(1, tensors["dense"].shape[1:])[None])
+        return DenseValues(tensors["dense"].reshape(-1, *neurons)[None])
     gate = unpack_bits(tensors["gate"], math.prod(neurons)).reshape(-1, *neurons)
     return GatedValues(gate[None], tensors["gain"][None], tensors["base"].reshape(()))
 

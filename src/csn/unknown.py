@@ -1,4 +1,4 @@
-"""Where to draw the line between known and unknown: a threshold on similarity, found on classes held out of training."""
+"""The line between known and unknown: a threshold on similarity, found on classes held out of training."""
 
 from __future__ import annotations
 
