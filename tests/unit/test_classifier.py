@@ -79,7 +79,7 @@ def drawings() -> tuple[np.ndarray, np.ndarray]:
 UNTRAINED = "a learner that was never trained cannot be held to an accuracy"
 VECTORS_ONLY = {
     "check_classifiers_train": UNTRAINED,
-    "check_estimators_overwrite_params": "joblib.hash of a torch module is not that of its deep copy; fit changes nothing: "
+    "check_estimators_overwrite_params": "joblib.hash of a torch module is not that of its deep copy; see "
     "test_a_copy_is_kept_so_that_training_goes_on_elsewhere",
 }
 
