@@ -130,5 +130,7 @@ def normalisation(norm: Norm, filters: int) -> nn.Module:
     if norm == "batch":
         return nn.BatchNorm2d(filters)
     if norm == "group":
-        return GroupNorm(8, filters)
+        # Eight filters or more in a group: one filter on a map of one pixel would be normalised to a constant.
+        groups = next(number for number in range(max(1, filters // 8), 0, -1) if filters % number == 0)
+        return GroupNorm(groups, filters)
     raise ValueError(f"unknown normalisation {norm!r}: choose none, batch or group")
