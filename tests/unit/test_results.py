@@ -11,7 +11,7 @@ import pytest
 from csn.engine.evaluate import summarise
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(r"(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)?(results/[\w.-]+\.json)(?:#([\w-]+))?\)")
+ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)?(results/[\w.-]+\.json)(?:#([\w-]+))?\)")
 PAGES = ("README.md", "docs/results.md")
 
 
