@@ -88,14 +88,6 @@ def test_detached_memory_predicts_the_same_without_its_history(csn_case):
     assert torch.equal(learner.predict(episode.query.x, cut), learner.predict(episode.query.x, memory))
 
 
-def test_a_memory_can_be_saved_and_loaded(csn_case, tmp_path):
-    learner, episode = csn_case.learner(), csn_case.episode()
-    memory = learner.describe(episode.support, WAY).detach()
-    torch.save(memory, tmp_path / "memory.pt")
-    loaded = torch.load(tmp_path / "memory.pt", weights_only=False)
-    assert torch.equal(learner.predict(episode.query.x, loaded), learner.predict(episode.query.x, memory))
-
-
 def test_one_row_decides_alone(csn_case):
     """With a single row attention is 1: every query gets that row's values as its shifts."""
     learner, episode = csn_case.learner(), csn_case.episode()
