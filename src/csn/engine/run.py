@@ -69,13 +69,22 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
     learner = build_learner(config.model, input_shape, tasks.way, vocabulary_size(about))
     trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
-        trainer.resume()
+        trainer.resume(same_configuration)
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     return trainer
+
+
+def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether two runs are of one configuration; an option that is younger than the stored one had its default then."""
+    try:
+        config = config_from_json(json.dumps(stored["config"]))
+    except ValueError:  # an option that no longer exists
+        return False
+    return stored | {"config": json.loads(config.to_json())} == asked
 
 
 def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:

@@ -7,6 +7,7 @@ holds weights, optimizer state and a counter, and a resumed run equals an uninte
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -75,10 +76,10 @@ class Trainer:
         """The checkpoint to go on from."""
         return self.folder / "last.safetensors"
 
-    def resume(self) -> None:
-        """Go on from `last.safetensors`."""
+    def resume(self, same: Callable[[dict[str, Any], dict[str, Any]], bool] = operator.eq) -> None:
+        """Go on from `last.safetensors` if what it says about itself is the `same` as what this trainer would write."""
         tensors, metadata = load_checkpoint(self.last)
-        if metadata["about"] != self.about:
+        if not same(metadata["about"], self.about):
             raise ValueError(
                 f"{self.last} belongs to another configuration: resume with the options it was trained with, or train "
                 f"into another folder"
