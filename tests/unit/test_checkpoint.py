@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from csn.build import build_learner
-from csn.config import Config, ModelConfig, TrainConfig
+from csn.config import ModelConfig, TrainConfig
 from csn.data.source import ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import (
     load_checkpoint,
@@ -262,21 +261,6 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
     other.about = {"name": "another"}
     with pytest.raises(ValueError, match="belongs to another configuration"):
         other.resume()
-
-
-def test_a_checkpoint_from_before_an_option_existed_has_its_default(tmp_path):
-    config = json.loads(Config().to_json())
-    older = {"config": {**config, "model": {k: v for k, v in config["model"].items() if k != "shifted"}}}
-    first = trainer(tmp_path, TRAIN, conditioning="df")
-    first.about = older
-    first.run(should_stop=lambda: first.tasks >= 4)
-    second = trainer(tmp_path, TRAIN, conditioning="df")
-    second.about = {"config": config}
-    second.resume()
-    assert second.tasks == 4
-    second.about = {"config": {**config, "model": {**config["model"], "shifted": "output"}}}
-    with pytest.raises(ValueError, match="belongs to another configuration"):
-        second.resume()
 
 
 def test_resuming_nothing_is_refused(tmp_path):

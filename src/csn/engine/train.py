@@ -6,7 +6,6 @@ holds weights, optimizer state and a counter, and a resumed run equals an uninte
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from csn.config import TrainConfig, config_from_json
+from csn.config import TrainConfig
 from csn.data.augment import augment
 from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
@@ -79,7 +78,7 @@ class Trainer:
     def resume(self) -> None:
         """Go on from `last.safetensors`."""
         tensors, metadata = load_checkpoint(self.last)
-        if with_new_options(metadata["about"]) != self.about:
+        if metadata["about"] != self.about:
             raise ValueError(
                 f"{self.last} belongs to another configuration: resume with the options it was trained with, or train "
                 f"into another folder"
@@ -152,13 +151,6 @@ class Trainer:
 def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:
     """A learner's parameters and buffers as named tensors: model.NAME."""
     return {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
-
-
-def with_new_options(about: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of itself; options that its configuration does not have yet are at their defaults."""
-    if "config" not in about:
-        return about
-    return about | {"config": json.loads(config_from_json(json.dumps(about["config"])).to_json())}
 
 
 def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
