@@ -125,6 +125,7 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
         temperature=config.temperature,
         attention=config.attention,
         guard=config.guard,
+        shifted=config.shifted,
     )
 
 
@@ -207,6 +208,7 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
             units=config.units,
             layers=config.layers,
             dropout=config.embedding_dropout,
+            align=config.align,
             shift_rule=config.shift_rule,
         )
     return EncodedFFN(

@@ -18,10 +18,11 @@ else:
     import tomli as tomllib
 
 from csn.base.cnn import Norm
+from csn.base.sentences import Alignment
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
 from csn.memory import Attention
-from csn.neurons import ShiftRule
+from csn.neurons import ShiftedLayers, ShiftRule
 
 RECIPES = ("paper", "plus")
 
@@ -41,7 +42,8 @@ class ModelConfig:
     """Which learner and network. Fields that they have no use for are ignored.
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
-    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
+    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). shifted: layers that the shifts of "csn"
+    reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key and
     neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
     Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
     order: of MAML.
@@ -56,6 +58,8 @@ class ModelConfig:
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     shift_rule: ShiftRule = "squashed"
+    shifted: ShiftedLayers = "all"
+    align: Alignment = "blank"
     embedding: int = 100
     embedding_dropout: float = 0.0
     key: Literal["neighbours", "lstm"] = "neighbours"

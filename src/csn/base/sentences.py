@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 PAD, BLANK, UNKNOWN = 0, 1, 2
+Alignment = Literal["blank", "start", "end"]
+ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
 
 
 def check_sentences(x: Tensor, vocabulary: int) -> None:
@@ -21,6 +25,20 @@ def check_sentences(x: Tensor, vocabulary: int) -> None:
             f"word ids must lie in [0, {vocabulary}), got {int(low)} to {int(high)}: this network was built for "
             f"another vocabulary"
         )
+
+
+def aligned(x: Tensor, align: Alignment) -> Tensor:
+    """Rows with their words moved so that certain steps correspond: (examples, T) -> the same.
+
+    blank: as the windows of csn.data.text come, all blanks at one step. start: first words at step 0. end: last words
+    at the last step.
+    """
+    if align not in ALIGNMENTS:
+        raise ValueError(f"sentences can be aligned at {', '.join(ALIGNMENTS)}, got {align!r}")
+    if align == "blank":
+        return x
+    real = x != PAD
+    return x.gather(1, (real if align == "end" else ~real).to(torch.uint8).argsort(dim=1, stable=True))
 
 
 class WordEmbedding(nn.Module):
@@ -52,10 +70,8 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, T) -> (examples, units). Sentences are moved to step 0, so that no PAD comes before a word."""
-        real = x != PAD
-        lengths = real.sum(1)
-        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(lengths.max())]
-        states, _ = self.lstm(self.embedding(x.gather(1, order)))
+        lengths = (x != PAD).sum(1)
+        states, _ = self.lstm(self.embedding(aligned(x, "start")[:, : int(lengths.max())]))
         return states[torch.arange(len(x), device=x.device), lengths - 1]
 
 
