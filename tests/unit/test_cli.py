@@ -139,6 +139,7 @@ def test_a_folder_in_use_and_another_configuration_are_refused(capsys: pytest.Ca
     assert "go on with --resume" in capsys.readouterr().err
     assert train("--tasks", "8", "--resume") == 2
     assert "another configuration" in capsys.readouterr().err
+    assert Path("run/last.safetensors").read_bytes() == before
 
 
 def test_a_run_from_before_an_option_existed_goes_on_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +153,6 @@ def test_a_run_from_before_an_option_existed_goes_on_with_its_default(monkeypatc
         train("--tasks", "4")
     assert train("--tasks", "4", "--resume") == 0
     assert train("--tasks", "4", "--resume", "--set", "model.guard=false") == 2
-    assert Path("run/last.safetensors").read_bytes() == before
 
 
 def test_a_truncated_checkpoint_and_too_many_ways_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from csn import __version__
 from csn.build import build_learner
 from csn.config import Config, config_from_json
 from csn.data.source import Dataset, EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.machine import describe_machine
@@ -54,10 +55,10 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
     tasks, seed = config.data, config.train.seed
-    training = EpisodeSource(data, "train", way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=seed)
-    validation = EpisodeSource(
-        data, "val", way=tasks.way, shot=tasks.shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED
-    )
+    source = VariedSource if tasks.vary else EpisodeSource
+    training = source(data, "train", way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=seed)
+    shot = 1 if tasks.vary else tasks.shot
+    validation = EpisodeSource(data, "val", way=tasks.way, shot=shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED)
     torch.manual_seed(seed)
     about: dict[str, Any] = {
         "config": json.loads(config.to_json()),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from csn.config import TrainConfig
 from csn.data.augment import augment
 from csn.data.source import EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.learner import FewShotLearner
@@ -55,7 +56,7 @@ class Trainer:
         self,
         learner: FewShotLearner,
         config: TrainConfig,
-        training: EpisodeSource,
+        training: EpisodeSource | VariedSource,
         validation: EpisodeSource,
         folder: Path,
         *,
