@@ -16,13 +16,13 @@ from rich.progress import DownloadColumn, Progress
 from rich.table import Table
 
 from csn.adapt import adapt, predict
-from csn.build import DATASETS, load_data
+from csn.build import DATASETS, load_data, load_running_text
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
 from csn.data.source import SPLITS, EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import new_trainer, open_run, run_log
-from csn.engine.train import StepReport, ValidationReport
+from csn.engine.train import StepReport, TrainingLoop, ValidationReport
 from csn.measure import evaluate
 from csn.pictures import contact_sheet, episode_figure, episode_names, png
 from csn.report import write_report
@@ -40,12 +40,13 @@ def train(options: argparse.Namespace) -> int:
     config = _train_config(options)
     device = prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
-    trainer = new_trainer(config, load_data(config.data.name), folder, device=device, resume=options.resume)
+    load = load_running_text if config.model.learner == "lstm-lm" else load_data
+    trainer = new_trainer(config, load(config.data.name), folder, device=device, resume=options.resume)
     say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
     )
-    with _training_progress(config, trainer.tasks) as show, run_log(folder, from_tasks=trainer.tasks) as log:
+    with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:
 
         def listener(report: StepReport | ValidationReport) -> None:
             log(report)
@@ -53,7 +54,7 @@ def train(options: argparse.Namespace) -> int:
 
         with _stop_signal() as should_stop:
             outcome = trainer.run(listener, should_stop)
-    say(f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %")
+    say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
     again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
     say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
     return 130 if outcome == "interrupted" else 0
@@ -137,25 +138,28 @@ def _train_config(options: argparse.Namespace) -> Config:
 
 def _run_name(config: Config) -> str:
     tasks = config.data
-    return f"{config.preset}-{config.recipe}-{tasks.name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
+    name = Path(tasks.name).name.partition(".")[0]  # of a text file
+    return f"{config.preset}-{config.recipe}-{name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
 
 
 @contextmanager
-def _training_progress(config: Config, done: int) -> Iterator[Any]:
+def _training_progress(trainer: TrainingLoop) -> Iterator[Any]:
     """A bar with loss, accuracy, tasks per second and time left; one printed line per validation."""
+    done, unit = trainer.tasks, trainer.unit
     columns = (
         "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.1f} %",
-        "{task.fields[rate]:.1f} tasks/s",
+        f"{{task.fields[rate]:.1f}} {unit}/s",
     )
     with progress_bar(*columns) as progress:
-        bar = progress.add_task("", total=config.train.tasks, completed=done, loss=0.0, accuracy=0.0, rate=0.0)
+        bar = progress.add_task("", total=trainer.config.tasks, completed=done, loss=0.0, accuracy=0.0, rate=0.0)
         mean: dict[str, float] = {}
         started, first = time.monotonic(), done
 
         def show(report: StepReport | ValidationReport) -> None:
             if isinstance(report, ValidationReport):
                 say(
-                    f"{report.tasks:>8} tasks  validation {100 * report.accuracy:.2f} ± {100 * report.interval:.2f} %"
+                    f"{report.tasks:>8} {unit}  validation {100 * report.accuracy:.2f} ± {100 * report.interval:.2f} %"
+                    + ("" if report.perplexity is None else f"  perplexity {report.perplexity:.1f}")
                     + ("  best so far" if report.best else "")
                 )
                 return

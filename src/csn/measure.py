@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import build_learner, load_data
+from csn.build import build_learner, load_tasks
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import write_atomically
@@ -29,7 +29,7 @@ def evaluate(options: argparse.Namespace) -> int:
     """`csn evaluate`."""
     device = prepare_machine(options)
     run = open_run(options.run, attention=options.attention)
-    data = load_data(options.data or run.config.data.name)
+    data = load_tasks(run.config.model, options.data or run.config.data.name)
     check_vocabulary(run, data)
     source = _source(options, run, data)
     tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
@@ -79,6 +79,7 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
         shot=given(options.shot, trained.shot),
         queries=given(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
         seed=EVALUATION_SEED,
+        support=run.learner.reads,
     )
     if isinstance(source, PartitionSource) and len(source) < 2:
         raise ValueError(
