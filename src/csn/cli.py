@@ -86,13 +86,18 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
     evaluate.add_argument("--way", type=int, help="classes of a task, at most the trained number")
     evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
-    evaluate.add_argument("--queries", type=int, default=15, help="unseen examples of a class (default: %(default)s)")
-    evaluate.add_argument("--tasks", type=int, default=400, help="number of tasks (default: %(default)s)")
+    evaluate.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
+    evaluate.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
+    evaluate.add_argument(
+        "--all-inclusive",
+        action="store_true",
+        help="instead, divide all classes of the split into groups and solve each group once",
+    )
     evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
     evaluate.add_argument(
         "--beside",
         action="store_true",
-        help="show the untrained model and nearest neighbour on pixels on the same tasks",
+        help="show the untrained model and, of images, nearest neighbour on pixels on the same tasks",
     )
     evaluate.add_argument(
         "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"

@@ -54,7 +54,7 @@ class ModelConfig:
     order: of MAML.
     """
 
-    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest"] = "csn"
+    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest", "lstm-lm"] = "csn"
     base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
@@ -87,7 +87,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Counts are tasks, not steps."""
+    """How to train. Counts are tasks, not steps; of a language model, sentences."""
 
     tasks: int = 100_000
     tasks_per_step: int = 4
