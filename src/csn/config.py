@@ -69,7 +69,7 @@ class ModelConfig:
     embedding_dropout: float = 0.0
     key: Literal["neighbours", "lstm"] = "neighbours"
     neighbours: int = 2
-    key_layers: int = 2
+    key_layers: int = 1
     key_size: int = 64
     g_units: int = 20
     g: Literal["mlp", "simple"] = "mlp"
