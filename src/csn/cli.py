@@ -106,8 +106,31 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
 
 
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
-    report = commands.add_parser("report", help="learning curve and an episode's picture of a run")  # type: ignore[attr-defined]
-    report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    report = commands.add_parser(  # type: ignore[attr-defined]
+        "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
+    )
+    report.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN",
+        help="folder of a trained run (without it: fill the tables of --pages)",
+    )
+    report.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("results"),
+        help="folder of result files for the tables (default: %(default)s)",
+    )
+    report.add_argument(
+        "--pages",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        default=[Path("README.md"), Path("docs/results.md")],
+        help="pages whose marked tables are written anew (default: README.md docs/results.md)",
+    )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")

@@ -32,7 +32,7 @@ LAYERS: list[set[str]] = [
     {"csn.presets", "csn.config", "csn.build"},
     {"csn.engine"},
     {"csn.pictures"},
-    {"csn.report"},
+    {"csn.report", "csn.results"},
     {"csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},
