@@ -27,7 +27,7 @@ def adapt(options: argparse.Namespace) -> int:
     classifier.fit([path for path, _ in files], [label for _, label in files])
     classifier.save(options.out)
     size = options.out.stat().st_size
-    _say(f"learned {len(files)} examples of {len(classifier.classes_)} classes into {options.out} ({size:,} bytes)")
+    say(f"learned {len(files)} examples of {len(classifier.classes_)} classes into {options.out} ({size:,} bytes)")
     return 0
 
 
@@ -88,5 +88,6 @@ def _classifier() -> type[FewShotClassifier]:
     return FewShotClassifier
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -26,11 +26,12 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from csn.adapt import adapt, predict
+from csn.adapt import adapt, predict, say
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import DATASETS, build_learner, load_data
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
 from csn.data.source import SPLITS, EpisodeSource
+from csn.demo import demo
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
@@ -41,25 +42,20 @@ from csn.pictures import contact_sheet, episode_figure, episode_names, png
 from csn.report import write_report
 
 console = Console()
-__all__ = ["adapt", "data", "evaluate", "predict", "report", "show", "train"]  # the commands
-
-
-def _say(line: str) -> None:
-    """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+__all__ = ["adapt", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
 
 
 def train(options: argparse.Namespace) -> int:
     """`csn train`."""
     if options.preset == "list":
         for name in preset_names():
-            _say(f"{name:20} {preset_about(name)}")
+            say(f"{name:20} {preset_about(name)}")
         return 0
     config = _train_config(options)
     device = _prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
     trainer = new_trainer(config, load_data(config.data.name), folder, device=device, resume=options.resume)
-    _say(
+    say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
     )
@@ -71,9 +67,9 @@ def train(options: argparse.Namespace) -> int:
 
         with _stop_signal() as should_stop:
             outcome = trainer.run(listener, should_stop)
-    _say(f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %")
+    say(f"{outcome} after {trainer.tasks} tasks; best validation accuracy {100 * max(trainer.best, 0):.2f} %")
     again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
-    _say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
+    say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
     return 130 if outcome == "interrupted" else 0
 
 
@@ -122,7 +118,7 @@ def evaluate(options: argparse.Namespace) -> int:
     }
     out = options.out or options.run / f"result-{name}-{options.split}-{way}w{shot}s.json"
     write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
-    _say(f"written to {out}")
+    say(f"written to {out}")
     return 0
 
 
@@ -135,7 +131,7 @@ def report(options: argparse.Namespace) -> int:
         load_data(tasks.name), "test", way=way, shot=shot, queries=2 if way <= 10 else 1, seed=EVALUATION_SEED
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
-        _say(f"written to {path}")
+        say(f"written to {path}")
     return 0
 
 
@@ -157,7 +153,7 @@ def show(options: argparse.Namespace) -> int:
             title=f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot",
         )
     write_atomically(options.out, png(figure))
-    _say(f"written to {options.out}")
+    say(f"written to {options.out}")
     return 0
 
 
@@ -165,7 +161,7 @@ def data(options: argparse.Namespace) -> int:
     """`csn data`."""
     if options.action == "list":
         for name, entry in DATASETS.items():
-            _say(f"{name:20} {entry.about}")
+            say(f"{name:20} {entry.about}")
         return 0
     if options.name is None:
         raise ValueError(f"csn data {options.action} needs the name of a data set: {', '.join(DATASETS)}")
@@ -248,7 +244,7 @@ def _training_progress(config: Config, done: int) -> Iterator[Any]:
 
         def show(report: StepReport | ValidationReport) -> None:
             if isinstance(report, ValidationReport):
-                _say(
+                say(
                     f"{report.tasks:>8} tasks  validation {100 * report.accuracy:.2f} ± {100 * report.interval:.2f} %"
                     + ("  best so far" if report.best else "")
                 )
