@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     _add_data(commands)
     _add_adapt(commands)
     _add_predict(commands)
+    _add_demo(commands)
     return top
 
 
@@ -184,6 +185,33 @@ def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
     predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
     predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
     predict.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
+    demo = commands.add_parser("demo", help="a page that learns what you draw, and its HTTP API")  # type: ignore[attr-defined]
+    demo.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
+    demo.add_argument("--port", type=int, default=8765, help="0 picks a free one (default: %(default)s)")
+    demo.add_argument("--open", action="store_true", help="open the page in a browser")
+    demo.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where tasks are kept (default: csn/demo in your data folder)"
+    )
+    demo.add_argument("--token", help="clients must send it (default: none needed)")
+    demo.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a host name that the server answers to besides localhost; may be repeated",
+    )
+    demo.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    demo.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    demo.add_argument(
+        "--unknown-threshold",
+        type=float,
+        metavar="COSINE",
+        help="answer unknown below this similarity (default: found on generated characters at the start)",
+    )
+    demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
 
 
 def _add_machine(command: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from csn.adapt import adapt, predict
 from csn.build import DATASETS, load_data, load_running_text
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
 from csn.data.source import SPLITS, EpisodeSource
+from csn.demo import demo
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import new_trainer, open_run, run_log
@@ -29,7 +30,7 @@ from csn.report import write_report
 from csn.results import fill, read_results
 from csn.terminal import console, given, prepare_machine, progress_bar, say
 
-__all__ = ["adapt", "data", "evaluate", "predict", "report", "show", "train"]  # the commands
+__all__ = ["adapt", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
 
 
 def train(options: argparse.Namespace) -> int:
