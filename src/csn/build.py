@@ -285,6 +285,7 @@ def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
             vocabulary,
             size=size,
             neighbours=config.neighbours,
+            layers=config.key_layers,
             embedding=config.embedding,
             dropout=config.embedding_dropout,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError('FewShotClassifier needs scikit-learn 1.6 or later: pip install "csn[sklearn]"') from error
 
-from csn.inputs import InputSpec, as_input, prepare
+from csn.inputs import InputSpec, as_input, is_table, prepare
 from csn.labels import as_labels, class_array
 from csn.learner import FewShotLearner
 from csn.pretrained import INK, fingerprint, open_folder, open_shipped, own
@@ -226,14 +227,35 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             unknown_threshold=threshold,
             device=device,
         )
-        opened, spec = loaded._open()
-        if fingerprint(opened) != task.about.get("fingerprint"):
-            raise ValueError(f"{path} was made with other weights than these: give the run or learner it was made with")
-        loaded._restore(path, opened, spec, task)
+        loaded._restore(path, *loaded._open(), task)
         return loaded
 
+    def blank(self) -> FewShotClassifier:
+        """A classifier that remembers nothing yet and shares this one's model, which is opened once for all of them."""
+        if not hasattr(self, "learner_"):
+            self.learner_, spec = self._open()
+            self.input_ = spec or INK
+        other = copy.copy(self)
+        other.remembered_ = Remembered(self.learner_)
+        other._set_classes()
+        return other
+
+    def recall(self, inputs: Tensor, labels: Iterable[Hashable]) -> FewShotClassifier:
+        """Add examples in the form of `inputs_`, as they are; each is described when it is first needed."""
+        names = list(labels)
+        self._remembered(empty=True).restore(inputs, names, [{} for _ in names])
+        self._set_classes()
+        return self
+
+    def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:
+        """Remember what a task file made with this very (opened) model holds, and nothing else."""
+        self._restore(path, self.learner_, self.input_, read_task(Path(path)))
+        return self
+
     def _restore(self, path: Any, learner: FewShotLearner, spec: InputSpec | None, task: TaskFile) -> None:
-        """Take over a task whose weights are known to be these; its shapes are checked against the model's own."""
+        """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
+        if fingerprint(learner) != task.about.get("fingerprint"):
+            raise ValueError(f"{path} was made with other weights than these: give the run or learner it was made with")
         inputs, given = task.inputs, task.about.get("input")
         if not isinstance(given, list) or not all(type(size) is int for size in given):
             raise ValueError(f"{path} does not hold a whole task: its input shape is {given!r}")
@@ -265,6 +287,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         array[:] = labels
         return array
 
+    @property
+    def inputs_(self) -> Tensor:
+        """(n, *input) every remembered example as the learner takes it; images are bytes, ink is 255."""
+        inputs = self._remembered(empty=True).inputs
+        return torch.stack(inputs) if inputs else torch.empty(0, *self.input_.shape, dtype=torch.uint8)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "remembered_")
 
@@ -295,8 +323,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if hasattr(X, "__array__") and not hasattr(X, "shape") and not hasattr(X, "getbands"):
             X = np.asarray(X)
         if spec is None:
-            spec = InputSpec((np.shape(X)[1],)) if not isinstance(X, Tensor) and _is_table(X) else INK
-        if spec.vocabulary is None and not isinstance(X, Tensor) and (len(spec.shape) == 1 or _is_table(X)):
+            spec = InputSpec((np.shape(X)[1],)) if not isinstance(X, Tensor) and is_table(X) else INK
+        if spec.vocabulary is None and not isinstance(X, Tensor) and (len(spec.shape) == 1 or is_table(X)):
             X = validate_data(self, X, reset=reset, dtype="numeric")
         dtype = next((parameter.dtype for parameter in learner.parameters()), torch.get_default_dtype())
         return prepare(X, spec, dtype), spec
@@ -320,12 +348,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _set_classes(self) -> None:
         self.classes_ = class_array(self.remembered_.labels)
-
-
-def _is_table(X: Any) -> bool:
-    """Whether X is two-dimensional data (an array, a data frame, lists of numbers, a sparse matrix)."""
-    if hasattr(X, "shape"):
-        return len(X.shape) == 2
-    if isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple) and X[0]:
-        return isinstance(X[0][0], int | float)
-    return False

@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     _add_data(commands)
     _add_adapt(commands)
     _add_predict(commands)
+    _add_demo(commands)
     return top
 
 
@@ -106,8 +107,31 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
 
 
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
-    report = commands.add_parser("report", help="learning curve and an episode's picture of a run")  # type: ignore[attr-defined]
-    report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    report = commands.add_parser(  # type: ignore[attr-defined]
+        "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
+    )
+    report.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN",
+        help="folder of a trained run (without it: fill the tables of --pages)",
+    )
+    report.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("results"),
+        help="folder of result files for the tables (default: %(default)s)",
+    )
+    report.add_argument(
+        "--pages",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        default=[Path("README.md"), Path("docs/results.md")],
+        help="pages whose marked tables are written anew (default: README.md docs/results.md)",
+    )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")
@@ -161,6 +185,33 @@ def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
     predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
     predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
     predict.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
+    demo = commands.add_parser("demo", help="a page that learns what you draw, and its HTTP API")  # type: ignore[attr-defined]
+    demo.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
+    demo.add_argument("--port", type=int, default=8765, help="0 picks a free one (default: %(default)s)")
+    demo.add_argument("--open", action="store_true", help="open the page in a browser")
+    demo.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where tasks are kept (default: csn/demo in your data folder)"
+    )
+    demo.add_argument("--token", help="clients must send it (default: none needed)")
+    demo.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a host name that the server answers to besides localhost; may be repeated",
+    )
+    demo.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    demo.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    demo.add_argument(
+        "--unknown-threshold",
+        type=float,
+        metavar="COSINE",
+        help="answer unknown below this similarity (default: found on generated characters at the start)",
+    )
+    demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
 
 
 def _add_machine(command: argparse.ArgumentParser) -> None:

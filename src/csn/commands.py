@@ -19,6 +19,7 @@ from csn.adapt import adapt, predict
 from csn.build import DATASETS, load_data, load_running_text
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
 from csn.data.source import SPLITS, EpisodeSource
+from csn.demo import demo
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import new_trainer, open_run, run_log
@@ -26,9 +27,10 @@ from csn.engine.train import StepReport, TrainingLoop, ValidationReport
 from csn.measure import evaluate
 from csn.pictures import contact_sheet, episode_figure, episode_names, png
 from csn.report import write_report
+from csn.results import fill, read_results
 from csn.terminal import console, given, prepare_machine, progress_bar, say
 
-__all__ = ["adapt", "data", "evaluate", "predict", "report", "show", "train"]  # the commands
+__all__ = ["adapt", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
 
 
 def train(options: argparse.Namespace) -> int:
@@ -62,6 +64,8 @@ def train(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """`csn report`."""
+    if options.run is None:
+        return _report_results(options.results, options.pages)
     run = open_run(options.run)
     tasks = run.config.data
     way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
@@ -70,6 +74,18 @@ def report(options: argparse.Namespace) -> int:
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
         say(f"written to {path}")
+    return 0
+
+
+def _report_results(folder: Path, pages: list[Path]) -> int:
+    """Write the marked tables of pages anew from the result files."""
+    results = read_results(folder)
+    for page in pages:
+        if not page.is_file():
+            raise ValueError(f"there is no page {page}: run this where README.md is, or name pages with --pages")
+        to_root = "../" * (len(page.resolve().relative_to(folder.resolve().parent).parts) - 1)
+        write_atomically(page, fill(page.read_text(encoding="utf-8"), results, folder, to_root).encode())
+        say(f"written to {page}")
     return 0
 
 

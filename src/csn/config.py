@@ -29,12 +29,16 @@ RECIPES = ("paper", "plus")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task."""
+    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task.
+
+    vary: train on tasks of any way from 2 to C and any shot from 1 to k, and choose the model on C-way 1-shot ones.
+    """
 
     name: str = "strokes"
     way: int = 5
     shot: int = 1
     queries: int = 5
+    vary: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,9 @@ class ModelConfig:
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
     units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). shifted: layers that the shifts of "csn"
-    reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key and
-    neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
+    reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key,
+    neighbours and key_layers (words on either side of the blank, and layers over them, of the key of that name): for
+    sentences. distance: of Prototypical
     Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
     order: of MAML.
     """
@@ -64,6 +69,7 @@ class ModelConfig:
     embedding_dropout: float = 0.0
     key: Literal["neighbours", "lstm"] = "neighbours"
     neighbours: int = 2
+    key_layers: int = 1
     key_size: int = 64
     g_units: int = 20
     g: Literal["mlp", "simple"] = "mlp"

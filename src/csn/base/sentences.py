@@ -42,7 +42,12 @@ def aligned(x: Tensor, align: Alignment) -> Tensor:
 
 
 class WordEmbedding(nn.Module):
-    """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them."""
+    """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them.
+
+    They start small: an embedding of size 1 is moved too little by the few tasks that meet its word.
+    """
+
+    start = 0.1
 
     def __init__(self, vocabulary: int, size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -51,7 +56,7 @@ class WordEmbedding(nn.Module):
                 f"embeddings need a vocabulary with the three special ids and a size, got {vocabulary}, {size}"
             )
         self.vocabulary, self.size = vocabulary, size
-        self.weight = nn.Parameter(torch.randn(vocabulary, size))
+        self.weight = nn.Parameter(self.start * torch.randn(vocabulary, size))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

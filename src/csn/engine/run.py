@@ -28,6 +28,7 @@ from csn.build import build_learner
 from csn.config import Config, config_from_json
 from csn.data.running_text import RunningText
 from csn.data.source import Dataset, EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
@@ -78,7 +79,7 @@ def new_trainer(
     learner = build_learner(config.model, input_shape, config.data.way, vocabulary_size(about))
     trainer = _trainer(config, data, text, learner, folder, about=about, device=device)
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
-        trainer.resume()
+        trainer.resume(same_configuration)
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
@@ -87,17 +88,32 @@ def new_trainer(
     return trainer
 
 
+def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether two runs are of one configuration; an option that is younger than the stored one had its default then."""
+    try:
+        config = config_from_json(json.dumps(stored["config"]))
+    except ValueError:  # an option that no longer exists
+        return False
+    return stored | {"config": json.loads(config.to_json())} == asked
+
+
 def _trainer(
     config: Config, data: Dataset, text: RunningText | None, learner: FewShotLearner, folder: Path, **options: Any
 ) -> TrainingLoop:
     """In episodes, or on running text."""
     tasks, way, shot = config.data, config.data.way, config.data.shot
-    queries = VALIDATION_QUERIES if text is None else 1
     validation = EpisodeSource(
-        data, "val", way=way, shot=shot, queries=queries, seed=EVALUATION_SEED, support=learner.reads
+        data,
+        "val",
+        way=way,
+        shot=1 if tasks.vary else shot,
+        queries=VALIDATION_QUERIES if text is None else 1,
+        seed=EVALUATION_SEED,
+        support=learner.reads,
     )
     if text is None:
-        training = EpisodeSource(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
+        source = VariedSource if tasks.vary else EpisodeSource
+        training = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
         return Trainer(learner, config.train, training, validation, folder, **options)
     if not isinstance(learner, LanguageModel):
         raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give classes")
