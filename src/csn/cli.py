@@ -89,7 +89,11 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
     evaluate.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
     evaluate.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
-    evaluate.add_argument(
+    formed = evaluate.add_mutually_exclusive_group()
+    formed.add_argument(
+        "--within-alphabet", action="store_true", help="draw the classes of a task from one alphabet: harder"
+    )
+    formed.add_argument(
         "--all-inclusive",
         action="store_true",
         help="instead, divide all classes of the split into groups and solve each group once",

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner, load_tasks
+from csn.data.alphabets import WithinAlphabet
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import write_atomically
@@ -22,6 +23,11 @@ from csn.learner import FewShotLearner
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
 RANDOM_TASKS = 400
+SOURCES: dict[str, type[EpisodeSource]] = {
+    "random": EpisodeSource,
+    "all-inclusive": PartitionSource,
+    "within-alphabet": WithinAlphabet,
+}
 QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
 
 
@@ -39,7 +45,7 @@ def evaluate(options: argparse.Namespace) -> int:
         for label, learner in _learners(options, run, source).items():
             on_progress = advance(progress, progress.add_task(label, total=tasks))
             results[label] = evaluate_tasks(learner.to(device), source, tasks, device=device, on_progress=on_progress)
-    formed = "all-inclusive" if options.all_inclusive else "random"
+    formed = _formed(options)
     about = f"{source.way}-way {source.shot}-shot, {tasks} {formed} {source.split} tasks"
     table = Table("learner", title=f"{data.name}, {about}")
     table.add_column("accuracy, 95 % interval", justify="right")
@@ -61,18 +67,23 @@ def evaluate(options: argparse.Namespace) -> int:
         setting["left_out"] = list(source.left_out)
         say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
     name = f"result-{data.name}-{source.split}-{source.way}w{source.shot}s"
-    out = options.out or options.run / f"{name}{'-all-inclusive' if options.all_inclusive else ''}.json"
+    out = options.out or options.run / f"{name}{'' if formed == 'random' else f'-{formed}'}.json"
     write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
     say(f"written to {out}")
     return 0
 
 
+def _formed(options: argparse.Namespace) -> str:
+    """How tasks are formed, by the name in SOURCES."""
+    return "all-inclusive" if options.all_inclusive else "within-alphabet" if options.within_alphabet else "random"
+
+
 def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> EpisodeSource:
-    """The tasks asked for: random ones, or every class of the split in one of them."""
+    """The tasks asked for: random ones, ones within an alphabet, or every class of the split in one of them."""
     if options.all_inclusive and options.tasks is not None:
         raise ValueError("--all-inclusive solves every group of classes once: leave out --tasks")
-    trained, kind = run.config.data, PartitionSource if options.all_inclusive else EpisodeSource
-    source = kind(
+    trained = run.config.data
+    source = SOURCES[_formed(options)](
         data,
         options.split,
         way=given(options.way, trained.way),

@@ -63,6 +63,8 @@ class Result:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
             return ""
+        if self.formed == "within-alphabet":
+            return ""
         cells = published().get(self.data, {}).get(self.content["config"]["preset"], {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
 
@@ -156,9 +158,8 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for result in rows:
         evaluation, trained = result.content["evaluation"], result.content["trained"]
-        tasks = f"{evaluation['way']}-way {evaluation['shot']}-shot" + (
-            ", all-inclusive" if result.formed == "all-inclusive" else ""
-        )
+        formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
+        tasks = f"{evaluation['way']}-way {evaluation['shot']}-shot{formed}"
         cost = f"{trained['tasks']:,} tasks, {trained['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
         anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
         link = f"[result]({folder}/{result.path.name}{anchor})"

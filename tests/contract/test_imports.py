@@ -33,7 +33,7 @@ LAYERS: list[set[str]] = [
     {"csn.engine"},
     {"csn.drawing", "csn.pictures", "csn.sentence_pictures"},
     {"csn.report", "csn.results"},
-    {"csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
+    {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},
     {"csn.adapt", "csn.demo", "csn.measure", "csn.commands", "csn.cli"},
