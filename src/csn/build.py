@@ -13,6 +13,7 @@ from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner, start_uniform
 from csn.base.lstm import LSTM
+from csn.base.resnet import ResNet
 from csn.baselines.maml import MAML
 from csn.baselines.matching import MatchingNetwork
 from csn.baselines.nearest import NearestNeighbour
@@ -27,7 +28,7 @@ from csn.data.source import Dataset
 from csn.data.strokes import load_strokes
 from csn.data.text_files import load_king_james
 from csn.data.toy_language import load_toy_language
-from csn.keys import CNNKey, MLPKey
+from csn.keys import CNNKey, MLPKey, ResNetKey
 from csn.learner import FewShotLearner
 from csn.memory import MemoryFunction
 from csn.model import CSN
@@ -153,13 +154,13 @@ def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: 
     if (vocabulary is not None) != (config.base in ("lstm", "lstm-ffn")):
         kind = "images" if vocabulary is None else "sentences"
         raise ValueError(
-            f"base learner {config.base!r} does not read {kind}: cnn and ffn are for images, lstm and lstm-ffn for "
-            f"sentences. Choose another preset or data set"
+            f"base learner {config.base!r} does not read {kind}: cnn, resnet and ffn are for images, lstm and "
+            f"lstm-ffn for sentences. Choose another preset or data set"
         )
-    if config.base == "cnn" and (len(input_shape) != 3 or len(config.dropout) != 3):
+    if config.base in ("cnn", "resnet") and (len(input_shape) != 3 or len(config.dropout) != 3):
         raise ValueError(
-            f"a CNN takes images of shape (channels, height, width) and three dropout rates, got {input_shape} "
-            f"and {config.dropout}"
+            f"base learner {config.base!r} takes images of shape (channels, height, width) and three dropout rates, got "
+            f"{input_shape} and {config.dropout}"
         )
 
 
@@ -173,6 +174,17 @@ def _base_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, v
             (channels, height, width),
             way,
             filters=config.filters,
+            dropout=(first, middle, last),
+            norm=config.norm,
+            shift_rule=config.shift_rule,
+        )
+    if config.base == "resnet":
+        (channels, height, width), (first, middle, last) = input_shape, config.dropout
+        return ResNet(
+            (channels, height, width),
+            way,
+            width=config.width,
+            units=config.units,
             dropout=(first, middle, last),
             norm=config.norm,
             shift_rule=config.shift_rule,
@@ -194,6 +206,9 @@ def _key_function(config: ModelConfig, input_shape: tuple[int, ...], vocabulary:
     if config.base == "cnn":
         channels, height, width = input_shape
         return CNNKey((channels, height, width), size=size, filters=config.filters, norm=config.norm)
+    if config.base == "resnet":
+        channels, height, width = input_shape
+        return ResNetKey((channels, height, width), size=size, width=config.width, units=config.units, norm=config.norm)
     return MLPKey(math.prod(input_shape), size=size, units=config.units, layers=config.layers)
 
 

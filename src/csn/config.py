@@ -41,16 +41,18 @@ class ModelConfig:
     """Which learner and network. Fields that they have no use for are ignored.
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
-    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
+    filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
+    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. embedding, embedding_dropout, key and
     neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
     Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
     order: of MAML.
     """
 
     learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest"] = "csn"
-    base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
+    base: Literal["cnn", "resnet", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
+    width: float = 1.0
     units: int = 128
     layers: int = 3
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
