@@ -159,8 +159,8 @@ def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: 
         )
     if config.base in ("cnn", "resnet") and (len(input_shape) != 3 or len(config.dropout) != 3):
         raise ValueError(
-            f"base learner {config.base!r} takes images of shape (channels, height, width) and three dropout rates, got "
-            f"{input_shape} and {config.dropout}"
+            f"base learner {config.base!r} takes images of shape (channels, height, width) and three dropout rates, "
+            f"got {input_shape} and {config.dropout}"
         )
 
 
