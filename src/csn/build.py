@@ -126,6 +126,7 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
         temperature=config.temperature,
         attention=config.attention,
         guard=config.guard,
+        shifted=config.shifted,
     )
 
 
@@ -222,6 +223,7 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
             units=config.units,
             layers=config.layers,
             dropout=config.embedding_dropout,
+            align=config.align,
             shift_rule=config.shift_rule,
         )
     return EncodedFFN(
@@ -243,6 +245,7 @@ def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
             vocabulary,
             size=size,
             neighbours=config.neighbours,
+            layers=config.key_layers,
             embedding=config.embedding,
             dropout=config.embedding_dropout,
         )

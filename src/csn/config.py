@@ -18,22 +18,27 @@ else:
     import tomli as tomllib
 
 from csn.base.cnn import Norm
+from csn.base.sentences import Alignment
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
 from csn.memory import Attention
-from csn.neurons import ShiftRule
+from csn.neurons import ShiftedLayers, ShiftRule
 
 RECIPES = ("paper", "plus")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task."""
+    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task.
+
+    vary: train on tasks of any way from 2 to C and any shot from 1 to k, and choose the model on C-way 1-shot ones.
+    """
 
     name: str = "strokes"
     way: int = 5
     shot: int = 1
     queries: int = 5
+    vary: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,11 @@ class ModelConfig:
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
     filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
-    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. embedding, embedding_dropout, key and
-    neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
-    Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
-    order: of MAML.
+    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. shifted: layers that the shifts of "csn"
+    reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key,
+    neighbours and key_layers (words on either side of the blank, and layers over them, of the key of that name): for
+    sentences. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for no context. inner_steps,
+    test_steps, inner_rate, rate and order: of MAML.
     """
 
     learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest"] = "csn"
@@ -58,10 +64,13 @@ class ModelConfig:
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     shift_rule: ShiftRule = "squashed"
+    shifted: ShiftedLayers = "all"
+    align: Alignment = "blank"
     embedding: int = 100
     embedding_dropout: float = 0.0
     key: Literal["neighbours", "lstm"] = "neighbours"
     neighbours: int = 2
+    key_layers: int = 2
     key_size: int = 64
     g_units: int = 20
     g: Literal["mlp", "simple"] = "mlp"

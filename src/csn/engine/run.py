@@ -26,6 +26,7 @@ from csn import __version__
 from csn.build import build_learner
 from csn.config import Config, config_from_json
 from csn.data.source import Dataset, EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.machine import describe_machine
@@ -54,10 +55,10 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
     tasks, seed = config.data, config.train.seed
-    training = EpisodeSource(data, "train", way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=seed)
-    validation = EpisodeSource(
-        data, "val", way=tasks.way, shot=tasks.shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED
-    )
+    source = VariedSource if tasks.vary else EpisodeSource
+    training = source(data, "train", way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=seed)
+    shot = 1 if tasks.vary else tasks.shot
+    validation = EpisodeSource(data, "val", way=tasks.way, shot=shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED)
     torch.manual_seed(seed)
     about: dict[str, Any] = {
         "config": json.loads(config.to_json()),
@@ -69,13 +70,22 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
     learner = build_learner(config.model, input_shape, tasks.way, vocabulary_size(about))
     trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
-        trainer.resume()
+        trainer.resume(same_configuration)
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     return trainer
+
+
+def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether two runs are of one configuration; an option that is younger than the stored one had its default then."""
+    try:
+        config = config_from_json(json.dumps(stored["config"]))
+    except ValueError:  # an option that no longer exists
+        return False
+    return stored | {"config": json.loads(config.to_json())} == asked
 
 
 def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:

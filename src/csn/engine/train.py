@@ -7,6 +7,7 @@ holds weights, optimizer state and a counter, and a resumed run equals an uninte
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from csn.config import TrainConfig
 from csn.data.augment import augment
 from csn.data.source import EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.learner import FewShotLearner
@@ -54,7 +56,7 @@ class Trainer:
         self,
         learner: FewShotLearner,
         config: TrainConfig,
-        training: EpisodeSource,
+        training: EpisodeSource | VariedSource,
         validation: EpisodeSource,
         folder: Path,
         *,
@@ -75,10 +77,10 @@ class Trainer:
         """The checkpoint to go on from."""
         return self.folder / "last.safetensors"
 
-    def resume(self) -> None:
-        """Go on from `last.safetensors`."""
+    def resume(self, same: Callable[[dict[str, Any], dict[str, Any]], bool] = operator.eq) -> None:
+        """Go on from `last.safetensors` if what it says about itself is the `same` as what this trainer would write."""
         tensors, metadata = load_checkpoint(self.last)
-        if metadata["about"] != self.about:
+        if not same(metadata["about"], self.about):
             raise ValueError(
                 f"{self.last} belongs to another configuration: resume with the options it was trained with, or train "
                 f"into another folder"
