@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -21,7 +19,8 @@ from csn.baselines.prototypical import PrototypicalNetwork
 from csn.baselines.siamese import SiameseNetwork
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
-from csn.data.fetch import Progress
+from csn.data.entry import DataEntry, LoadOptions, as_path, own_entry
+from csn.data.mini_imagenet import load_mini_imagenet, load_tiny_imagenet
 from csn.data.omniglot import load_omniglot
 from csn.data.penn_treebank import load_penn_treebank
 from csn.data.source import Dataset
@@ -34,24 +33,15 @@ from csn.memory import MemoryFunction
 from csn.model import CSN
 from csn.sentence_keys import LSTMKey, NeighbourKey
 
-
-@dataclass(frozen=True)
-class DataEntry:
-    """A data set that can be asked for by name; `load` takes a callback for the progress of a download."""
-
-    about: str
-    load: Callable[[Progress | None], Dataset]
-
-
 DATASETS = {
     "strokes": DataEntry("characters drawn by random stroke programs; embedded, no download", lambda _: load_strokes()),
     "omniglot": DataEntry(
         "1623 handwritten characters, 1200 for training and 423 for testing at random (the paper's split)",
-        lambda progress: load_omniglot(progress=progress),
+        lambda options: load_omniglot(progress=options.progress),
     ),
     "omniglot-background": DataEntry(
         "the same with the original split into background and evaluation alphabets",
-        lambda progress: load_omniglot(protocol="background", progress=progress),
+        lambda options: load_omniglot(protocol="background", progress=options.progress),
     ),
     "toy-language": DataEntry(
         "sentences of a made-up language, one word blanked; embedded, no download", lambda _: load_toy_language()
@@ -62,16 +52,38 @@ DATASETS = {
     ),
     "penn-treebank": DataEntry(
         "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
-        lambda progress: load_penn_treebank(progress=progress),
+        lambda options: load_penn_treebank(progress=options.progress),
+    ),
+    "mini-imagenet": DataEntry(
+        "100 classes of 600 photographs, 84 x 84, in the split of Ravi and Larochelle (the paper's); your own copy",
+        lambda options: load_mini_imagenet(**options.for_images()),
+        resizable=True,
+    ),
+    "tiny-imagenet-fewshot": DataEntry(
+        "a stand-in of that shape: 100 classes of 550 photographs, 64 x 64, of Tiny ImageNet; your own copy",
+        lambda options: load_tiny_imagenet(**options.for_images()),
+        resizable=True,
     ),
 }
 
 
-def load_data(name: str, progress: Progress | None = None) -> Dataset:
-    """A data set by name."""
-    if name not in DATASETS:
-        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
-    return DATASETS[name].load(progress)
+def load_data(name: str, options: LoadOptions | None = None) -> Dataset:
+    """A data set by name, or from the path of images or a text of the user's own."""
+    options, entry = options or LoadOptions(), data_entry(name)
+    if options.image_size is not None and not entry.resizable:
+        raise ValueError(f"{name} comes in one size: leave out the image size, got {options.image_size}")
+    return entry.load(options)
+
+
+def data_entry(name: str) -> DataEntry:
+    """The data set of a known name, or the one that the files of a path make."""
+    if name in DATASETS:
+        return DATASETS[name]
+    if (path := as_path(name)) is None:
+        raise ValueError(
+            f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or give the path of a folder of images"
+        )
+    return own_entry(path)
 
 
 def build_learner(

@@ -17,7 +17,6 @@ import torch
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
@@ -28,9 +27,11 @@ from rich.table import Table
 
 from csn.adapt import adapt, predict
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import DATASETS, build_learner, load_data
+from csn.build import DATASETS, build_learner
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
-from csn.data.source import SPLITS, EpisodeSource
+from csn.data.entry import as_path
+from csn.data.source import EpisodeSource
+from csn.data_command import data, data_name, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
@@ -58,7 +59,7 @@ def train(options: argparse.Namespace) -> int:
     config = _train_config(options)
     device = _prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
-    trainer = new_trainer(config, load_data(config.data.name), folder, device=device, resume=options.resume)
+    trainer = new_trainer(config, load(config.data), folder, device=device, resume=options.resume)
     _say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
@@ -82,8 +83,9 @@ def evaluate(options: argparse.Namespace) -> int:
     device = _prepare_machine(options)
     run = open_run(options.run, attention=options.attention)
     tasks = run.config.data
-    way, shot, name = _given(options.way, tasks.way), _given(options.shot, tasks.shot), options.data or tasks.name
-    loaded = load_data(name)
+    way, shot = _given(options.way, tasks.way), _given(options.shot, tasks.shot)
+    loaded = load(_data_config(options, run), run)
+    name = loaded.name
     check_vocabulary(run, loaded)
     source = EpisodeSource(loaded, options.split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED)
     learners = {"trained": run.learner}
@@ -132,7 +134,7 @@ def report(options: argparse.Namespace) -> int:
     tasks = run.config.data
     way, shot = _given(options.way, tasks.way), _given(options.shot, tasks.shot)
     source = EpisodeSource(
-        load_data(tasks.name), "test", way=way, shot=shot, queries=2 if way <= 10 else 1, seed=EVALUATION_SEED
+        load(tasks, run), "test", way=way, shot=shot, queries=2 if way <= 10 else 1, seed=EVALUATION_SEED
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
         _say(f"written to {path}")
@@ -143,7 +145,7 @@ def show(options: argparse.Namespace) -> int:
     """`csn show`."""
     run = None if options.run is None else open_run(options.run)
     tasks = DataConfig() if run is None else run.config.data
-    loaded, split = load_data(options.data or tasks.name), options.split
+    loaded, split = load(_data_config(options, run), run), options.split
     if options.classes is not None:
         title = f"{loaded.name}, {options.classes} of {len(loaded.splits[split])} {split} classes"
         figure = contact_sheet(loaded.splits[split], options.classes, title=title)
@@ -161,31 +163,6 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def data(options: argparse.Namespace) -> int:
-    """`csn data`."""
-    if options.action == "list":
-        for name, entry in DATASETS.items():
-            _say(f"{name:20} {entry.about}")
-        return 0
-    if options.name is None:
-        raise ValueError(f"csn data {options.action} needs the name of a data set: {', '.join(DATASETS)}")
-    with Progress(*Progress.get_default_columns(), DownloadColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task(options.name, total=None)
-        loaded = load_data(options.name, lambda done, total: progress.update(bar, completed=done, total=total))
-    table = Table("split", "classes", "examples", "smallest class", "input", title=options.name)
-    for split in SPLITS:
-        classes = loaded.splits[split]
-        table.add_row(
-            split,
-            str(len(classes)),
-            str(len(classes.x)),
-            str(classes.counts.min()),
-            " x ".join(map(str, classes.x.shape[1:])),
-        )
-    console.print(table)
-    return 0
-
-
 def _given(option: int | None, default: int) -> int:
     return default if option is None else option
 
@@ -200,15 +177,25 @@ def _train_config(options: argparse.Namespace) -> Config:
         if (value := getattr(options, name)) is not None:
             config = merge(config, {"train": {name: value}})
     if options.data is not None:
-        config = merge(config, {"data": {"name": options.data}})
+        config = merge(config, {"data": {"name": data_name(options.data)}})
+    if options.bad_files is not None:
+        config = merge(config, {"data": {"bad_files": options.bad_files}})
     for change in options.changes:
         config = merge(config, parse_option(change))
     return config
 
 
+def _data_config(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
+    """The data that a run was trained on, or those asked for instead."""
+    config = DataConfig() if run is None else run.config.data
+    changes = {"name": options.data and data_name(options.data), "bad_files": options.bad_files}
+    return merge(config, {name: value for name, value in changes.items() if value is not None})
+
+
 def _run_name(config: Config) -> str:
-    tasks = config.data
-    return f"{config.preset}-{config.recipe}-{tasks.name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
+    tasks, path = config.data, as_path(config.data.name)
+    name = tasks.name if tasks.name in DATASETS or path is None else path.stem
+    return f"{config.preset}-{config.recipe}-{name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
 
 
 def _prepare_machine(options: argparse.Namespace) -> torch.device:

@@ -21,6 +21,7 @@ from csn.base.cnn import Norm
 from csn.base.sentences import Alignment
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
+from csn.data.image_folder import BadFiles
 from csn.memory import Attention
 from csn.neurons import ShiftedLayers, ShiftRule
 
@@ -32,6 +33,8 @@ class DataConfig:
     """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task.
 
     vary: train on tasks of any way from 2 to C and any shot from 1 to k, and choose the model on C-way 1-shot ones.
+    name: of a known data set, or the path of a folder of images, a zip archive or a CSV list of them, or a text file.
+    image_size: pixels on a side, None for the data set's own. bad_files: "skip" leaves out images that cannot be used.
     """
 
     name: str = "strokes"
@@ -39,6 +42,8 @@ class DataConfig:
     shot: int = 1
     queries: int = 5
     vary: bool = False
+    image_size: int | None = None
+    bad_files: BadFiles = "stop"
 
 
 @dataclass(frozen=True)
