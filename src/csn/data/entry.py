@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class DataEntry:
 def as_path(name: str) -> Path | None:
     """The file or folder that a name is, if it looks like one."""
     path = Path(name).expanduser()
-    return path.resolve() if path.exists() or len(path.parts) > 1 else None
+    return path.resolve() if path.exists() or "/" in name or os.sep in name else None
 
 
 def own_entry(path: Path) -> DataEntry:
