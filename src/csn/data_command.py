@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -53,8 +54,8 @@ def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
     size = config.image_size
     if run is not None and data_entry(config.name).resizable:
         size = run.metadata["about"]["input"][-1]
-    with _bar() as progress:
-        return load_data(config.name, LoadOptions(_reporter(progress, config.name), size, config.bad_files))
+    with _bar(config.name) as report:
+        return load_data(config.name, LoadOptions(report, size, config.bad_files))
 
 
 def data_name(given: str) -> str:
@@ -65,8 +66,8 @@ def data_name(given: str) -> str:
 
 def _check(path: Path, size: int) -> int:
     """Report on images of the user's own."""
-    with _bar() as progress:
-        report = check_images(path, size=size, progress=_reporter(progress, path.name))
+    with _bar(path.name) as progress:
+        report = check_images(path, size=size, progress=progress)
     table = Table("split", "classes", "images", "smallest class", "largest class", title=path.name)
     for split in SPLITS:
         counts = list(report.counts[split].values())
@@ -104,21 +105,23 @@ def _several(what: str, lines: Sequence[str]) -> None:
         _say(f"  and {len(lines) - NAMED} more")
 
 
-def _bar() -> Progress:
+@contextmanager
+def _bar(name: str) -> Iterator[Report]:
+    """A callback whose first news starts a progress bar: what is in the cache needs none."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True)
-
-
-def _reporter(progress: Progress, name: str) -> Report:
-    """A bar that appears with the first news."""
-    bars: list[int] = []
+    progress = Progress(*columns, console=console, transient=True)
 
     def report(done: int, total: int) -> None:
-        if not bars:
-            bars.append(progress.add_task(Path(name).name, total=None))
-        progress.update(bars[0], completed=done, total=total or None)  # type: ignore[arg-type]
+        if not progress.tasks:
+            progress.add_task(Path(name).name, total=None)
+            progress.start()
+        progress.update(progress.tasks[0].id, completed=done, total=total or None)
 
-    return report
+    try:
+        yield report
+    finally:
+        if progress.tasks:
+            progress.stop()
 
 
 def _say(line: str) -> None:
