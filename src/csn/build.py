@@ -12,6 +12,7 @@ from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner, start_uniform
 from csn.base.lstm import LSTM
 from csn.base.resnet import ResNet
+from csn.baselines.lstm_lm import LanguageModel
 from csn.baselines.maml import MAML
 from csn.baselines.matching import MatchingNetwork
 from csn.baselines.nearest import NearestNeighbour
@@ -22,11 +23,12 @@ from csn.config import ModelConfig
 from csn.data.entry import DataEntry, LoadOptions, as_path, own_entry
 from csn.data.mini_imagenet import load_mini_imagenet, load_tiny_imagenet
 from csn.data.omniglot import load_omniglot
-from csn.data.penn_treebank import load_penn_treebank
+from csn.data.penn_treebank import load_penn_treebank, penn_treebank_text
+from csn.data.running_text import RunningText
 from csn.data.source import Dataset
 from csn.data.strokes import load_strokes
-from csn.data.text_files import load_king_james
-from csn.data.toy_language import load_toy_language
+from csn.data.text_files import king_james_text, load_king_james
+from csn.data.toy_language import load_toy_language, toy_text
 from csn.keys import CNNKey, MLPKey, ResNetKey
 from csn.learner import FewShotLearner
 from csn.memory import MemoryFunction
@@ -44,15 +46,24 @@ DATASETS = {
         lambda options: load_omniglot(protocol="background", progress=options.progress),
     ),
     "toy-language": DataEntry(
-        "sentences of a made-up language, one word blanked; embedded, no download", lambda _: load_toy_language()
+        "sentences of a made-up language, one word blanked; embedded, no download",
+        lambda _: load_toy_language(),
+        lambda _: toy_text(),
     ),
     "king-james": DataEntry(
         "49,000 clauses of the King James Bible, one word blanked; comes with csn[text], no download",
         lambda _: load_king_james(),
+        lambda _: king_james_text(),
     ),
     "penn-treebank": DataEntry(
         "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
         lambda options: load_penn_treebank(progress=options.progress),
+        lambda options: penn_treebank_text(progress=options.progress),
+    ),
+    "penn-treebank-unread": DataEntry(
+        "the same with validation and test sentences that its language-model oracle has not read",
+        lambda options: load_penn_treebank(held_out_from="more", progress=options.progress),
+        lambda options: penn_treebank_text(held_out_from="more", progress=options.progress),
     ),
     "mini-imagenet": DataEntry(
         "100 classes of 600 photographs, 84 x 84, in the split of Ravi and Larochelle (the paper's); your own copy",
@@ -68,11 +79,25 @@ DATASETS = {
 
 
 def load_data(name: str, options: LoadOptions | None = None) -> Dataset:
-    """A data set by name, or from the path of images or a text of the user's own."""
+    """A data set by name, or from the path of images or of a text (one sentence a line)."""
     options, entry = options or LoadOptions(), data_entry(name)
     if options.image_size is not None and not entry.resizable:
         raise ValueError(f"{name} comes in one size: leave out the image size, got {options.image_size}")
     return entry.load(options)
+
+
+def load_running_text(name: str, options: LoadOptions | None = None) -> RunningText:
+    """A text by name or path, for a language model."""
+    text = data_entry(name).text
+    if text is None:
+        texts = ", ".join(other for other, entry in DATASETS.items() if entry.text)
+        raise ValueError(f"a language model needs a text, {name!r} is none: choose one of {texts}")
+    return text(options or LoadOptions())
+
+
+def load_tasks(config: ModelConfig, name: str, options: LoadOptions | None = None) -> Dataset:
+    """A data set as a learner knows it: a language model's vocabulary has the held-out words."""
+    return load_running_text(name, options).tasks if config.learner == "lstm-lm" else load_data(name, options)
 
 
 def data_entry(name: str) -> DataEntry:
@@ -81,7 +106,8 @@ def data_entry(name: str) -> DataEntry:
         return DATASETS[name]
     if (path := as_path(name)) is None:
         raise ValueError(
-            f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or give the path of a folder of images"
+            f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or a text file (.txt), or the path of a "
+            f"folder, zip archive or CSV list of images"
         )
     return own_entry(path)
 
@@ -118,6 +144,8 @@ def build_learner(
         return _maml(config, network(way), way, vocabulary)
     if config.learner == "nearest":
         return NearestNeighbour(way)
+    if config.learner == "lstm-lm":
+        return _language_model(config, way, vocabulary)
     raise ValueError(f"unknown learner {config.learner!r}")
 
 
@@ -157,6 +185,19 @@ def _maml(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | N
         inner_rate=config.inner_rate,
         rate=config.rate,
         order=config.order,
+    )
+
+
+def _language_model(config: ModelConfig, way: int, vocabulary: int | None) -> LanguageModel:
+    """The LSTM-LM oracle."""
+    assert vocabulary is not None  # _check_input saw to it
+    return LanguageModel(
+        vocabulary,
+        way,
+        embedding=config.embedding,
+        units=config.units,
+        layers=config.layers,
+        dropout=config.dropout[0],
     )
 
 

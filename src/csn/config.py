@@ -59,7 +59,7 @@ class ModelConfig:
     test_steps, inner_rate, rate and order: of MAML.
     """
 
-    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest"] = "csn"
+    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest", "lstm-lm"] = "csn"
     base: Literal["cnn", "resnet", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
@@ -75,7 +75,7 @@ class ModelConfig:
     embedding_dropout: float = 0.0
     key: Literal["neighbours", "lstm"] = "neighbours"
     neighbours: int = 2
-    key_layers: int = 2
+    key_layers: int = 1
     key_size: int = 64
     g_units: int = 20
     g: Literal["mlp", "simple"] = "mlp"
@@ -93,7 +93,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Counts are tasks, not steps."""
+    """How to train. Counts are tasks, not steps; of a language model, sentences."""
 
     tasks: int = 100_000
     tasks_per_step: int = 4

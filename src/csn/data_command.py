@@ -8,26 +8,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from csn.build import DATASETS, data_entry, load_data
-from csn.config import DataConfig
+from csn.build import DATASETS, data_entry, load_data, load_tasks
+from csn.config import DataConfig, merge
 from csn.data.entry import LoadOptions, as_path
 from csn.data.fetch import Progress as Report
 from csn.data.image_folder import NAMED, SIZE, ImageReport, check_images
 from csn.data.source import SPLITS, Dataset
 from csn.engine.run import TrainedRun
-
-console = Console()
+from csn.terminal import console, progress_bar, say
 
 
 def data(options: argparse.Namespace) -> int:
     """`csn data`; check returns 1 if it found problems."""
     if options.action == "list":
         for name, entry in DATASETS.items():
-            _say(f"{name:20} {entry.about}")
+            say(f"{name:20} {entry.about}")
         return 0
     if options.name is None:
         raise ValueError(f"csn data {options.action} needs the name of a data set ({', '.join(DATASETS)}) or a path")
@@ -55,7 +52,15 @@ def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
     if run is not None and data_entry(config.name).resizable:
         size = run.metadata["about"]["input"][-1]
     with _bar(config.name) as report:
-        return load_data(config.name, LoadOptions(report, size, config.bad_files))
+        options = LoadOptions(report, size, config.bad_files)
+        return load_data(config.name, options) if run is None else load_tasks(run.config.model, config.name, options)
+
+
+def asked_data(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
+    """The data that a run was trained on, or those asked for instead."""
+    config = DataConfig() if run is None else run.config.data
+    changes = {"name": options.data and data_name(options.data), "bad_files": options.bad_files}
+    return merge(config, {name: value for name, value in changes.items() if value is not None})
 
 
 def data_name(given: str) -> str:
@@ -74,12 +79,12 @@ def _check(path: Path, size: int) -> int:
         extremes = (str(min(counts)), str(max(counts))) if counts else ("", "")
         table.add_row(split, str(len(counts)), str(sum(counts)), *extremes)
     console.print(table)
-    _say(f"size of the images: {_sizes(report)}; they will be resized to {size} x {size}")
+    say(f"size of the images: {_sizes(report)}; they will be resized to {size} x {size}")
     _several("problem", [f"{where}: {why}" for where, why in report.problems])
     _several("image in more than one split", [" = ".join(names) for names in report.duplicates])
     _several("file of another kind, ignored", report.ignored)
     if report.problems:
-        _say("with --bad-files skip these files and classes would be left out")
+        say("with --bad-files skip these files and classes would be left out")
     return 1 if report.problems or report.duplicates else 0
 
 
@@ -98,18 +103,17 @@ def _several(what: str, lines: Sequence[str]) -> None:
     """A count, and all of the lines below it if they are few."""
     if not lines:
         return
-    _say(f"{len(lines)} x {what}:")
+    say(f"{len(lines)} x {what}:")
     for line in lines if what == "problem" else lines[:NAMED]:
-        _say(f"  {line}")
+        say(f"  {line}")
     if what != "problem" and len(lines) > NAMED:
-        _say(f"  and {len(lines) - NAMED} more")
+        say(f"  and {len(lines) - NAMED} more")
 
 
 @contextmanager
 def _bar(name: str) -> Iterator[Report]:
     """A callback whose first news starts a progress bar: what is in the cache needs none."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=console, transient=True)
+    progress = progress_bar("{task.description}")
 
     def report(done: int, total: int) -> None:
         if not progress.tasks:
@@ -122,7 +126,3 @@ def _bar(name: str) -> Iterator[Report]:
     finally:
         if progress.tasks:
             progress.stop()
-
-
-def _say(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner
-from csn.conditioning import Conditioning, DirectFeedback
+from csn.conditioning import Conditioning, DirectFeedback, write
 from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 from csn.memory import Attention, MemoryFunction, TaskMemory
@@ -103,7 +103,7 @@ class CSN(FewShotLearner):
             features, targets = _ordinary(features), _ordinary(labels)
             output = self.base.head(features.requires_grad_(needs_graph))
             infos = self.conditioning(output, targets, self.base.activations, way)
-        values = tuple(info.values(self.memory_function) for info in itertools.compress(infos, self.shifted))
+        values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
         return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
 
     def _attend(self, query_keys: Tensor, memory: TaskMemory) -> Tensor:

@@ -10,8 +10,9 @@ from typing import Any
 
 from csn.data.fetch import Progress
 from csn.data.image_folder import SIZE, BadFiles, load_images
+from csn.data.running_text import RunningText
 from csn.data.source import Dataset
-from csn.data.text_files import load_text
+from csn.data.text_files import load_text, running_text_of
 
 TEXTS = (".txt", ".txt.gz")
 
@@ -35,23 +36,25 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class DataEntry:
-    """A data set of a known name. resizable: its images can be had in any size."""
+    """A data set of a known name. text: for a language model. resizable: its images can be had in any size."""
 
     about: str
     load: Callable[[LoadOptions], Dataset]
+    text: Callable[[LoadOptions], RunningText] | None = None
     resizable: bool = False
 
 
 def as_path(name: str) -> Path | None:
     """The file or folder that a name is, if it looks like one."""
     path = Path(name).expanduser()
-    return path.resolve() if path.exists() or "/" in name or os.sep in name else None
+    is_path = path.exists() or "/" in name or os.sep in name or name.endswith(TEXTS)
+    return path.resolve() if is_path else None
 
 
 def own_entry(path: Path) -> DataEntry:
     """Images in a folder, a zip archive or a CSV list; or a text of one sentence a line, packed with gzip or not."""
     if path.name.endswith(TEXTS):
-        return DataEntry("a text of your own", lambda _: load_text(path))
+        return DataEntry("a text of your own", lambda _: load_text(path), lambda _: running_text_of(path))
     return DataEntry(
         "images of your own",
         lambda options: load_images(path, **options.for_images() | {"size": options.image_size or SIZE}),

@@ -57,7 +57,13 @@ def load_images(
     progress(files done, files in all) is called while images are decoded for the first time.
     """
     path = Path(path)
-    return dataset(name or path.stem, list_images(path, seed=seed), size=size, bad_files=bad_files, progress=progress)
+    return dataset(
+        name or (path.stem if path.is_file() else path.name),
+        list_images(path, seed=seed),
+        size=size,
+        bad_files=bad_files,
+        progress=progress,
+    )
 
 
 def check_images(
