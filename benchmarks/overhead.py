@@ -4,19 +4,25 @@ The floor is the base learner and the key function over the same support and que
 training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
 For adaLSTM the floor has torch's own `nn.LSTM` in place of ours: one pass over the support, one over the queries, each
 sentence once. All sentences fill the window, so that ours, which skips padding, has none to skip.
+adaResNet is measured in full (84 x 84, width 1) and at a quarter of its width on 64 x 64, its size for a CPU. Peak
+memory is that of a fresh process that takes two steps, in MB.
 Contenders take turns within one process, repeat after repeat, and the median of the per-repeat ratios is shown with its
 quartiles, so that whatever else the machine does hits all of them alike.
 
-    python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s | adalstm-1 | ...] [--out FILE]
+    python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s | adalstm-1 | adaresnet | ...] [--out FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +33,7 @@ from torch import Tensor, nn
 
 from csn.base.cnn import CNN
 from csn.base.lstm import LSTM
+from csn.base.resnet import ResNet
 from csn.build import build_learner
 from csn.config import load_preset
 from csn.engine.checkpoint import write_atomically
@@ -39,6 +46,7 @@ from csn.model import CSN
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
+RESNETS = {"adaresnet": (1.0, 84), "adaresnet-small": (0.25, 64)}  # width, side
 KINDS = ("df", "gradient")
 QUERIES = 5
 SENTENCE_TASKS, WORDS, VOCABULARY = 8, 25, 1000
@@ -94,12 +102,12 @@ def random_sentences(way: int, shot: int) -> Episode:
     return Episode(examples(shot), examples(QUERIES), way)
 
 
-def random_episode(way: int, shot: int, tasks: int = 1) -> Episode:
-    """Noise of Omniglot's shape: time does not depend on what the images show."""
+def random_episode(way: int, shot: int, image: tuple[int, int, int] = (1, 28, 28), tasks: int = 1) -> Episode:
+    """Noise, by default of Omniglot's shape: time does not depend on what the images show."""
 
     def examples(per_class: int) -> Examples:
         labels = torch.arange(way).repeat_interleave(per_class).expand(tasks, -1)
-        return Examples(torch.rand(tasks, way * per_class, 1, 28, 28), labels)
+        return Examples(torch.rand(tasks, way * per_class, *image), labels)
 
     return Episode(examples(shot), examples(QUERIES), way)
 
@@ -159,6 +167,12 @@ def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
         way, shot = SETTINGS["5w1s"]
         models = {kind: build_learner(load_preset(f"{name}-{kind}").model, (WORDS,), way, VOCABULARY) for kind in KINDS}
         return {"floor": SentenceFloor(models["df"]), **_awake(models)}, random_sentences(way, shot)
+    if name in RESNETS:
+        (way, shot), (width, side) = SETTINGS["5w1s"], RESNETS[name]
+        image = (3, side, side)
+        presets = {kind: replace(load_preset(f"adaresnet-{kind}").model, width=width) for kind in KINDS}
+        models = {kind: build_learner(preset, image, way) for kind, preset in presets.items()}
+        return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot, image)
     way, shot = SETTINGS[name]
     models = {kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in KINDS}
     return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot)
@@ -167,30 +181,52 @@ def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
 def _awake(models: dict[str, CSN]) -> dict[str, CSN]:
     """Softmax layers start at 0, which would leave the hidden layers no gradient and eq. 2 nothing to do."""
     for model in models.values():
-        assert isinstance(model.base, CNN | LSTM)
+        assert isinstance(model.base, CNN | ResNet | LSTM)
         nn.init.normal_(model.base.output.weight, std=0.2)
     return models
 
 
+PHASES = {"train": training_step, "inference": inference_step}
+
+
+def peak_memory(name: str, phase: str, kind: str, threads: int) -> int:
+    """MB that a process of its own needs at most for two steps; measured there, so that nothing else counts."""
+    arguments = [sys.executable, __file__, "--peak", name, phase, kind, "--threads", str(threads)]
+    return int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+
+
+def print_peak(name: str, phase: str, kind: str) -> None:
+    """What `peak_memory` runs in the other process."""
+    learners, episode = contenders(name)
+    step = PHASES[phase](learners[kind], episode)
+    step()
+    step()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, but bytes on macOS
+    print(peak >> (20 if sys.platform == "darwin" else 10))
+
+
 def main() -> None:
     """Measure and print one table."""
-    names = [*SETTINGS, *SENTENCES]
+    names = [*SETTINGS, *SENTENCES, *RESNETS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
     parser.add_argument("--only", choices=names, help="one setting instead of all")
     parser.add_argument("--out", type=Path, help="result file (JSON)")
+    parser.add_argument("--peak", nargs=3, metavar=("TASKS", "PHASE", "KIND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
+    if options.peak:
+        print_peak(*options.peak)
+        return
 
-    table = Table(
-        "tasks", "phase", "floor, ms", "direct feedback", "error gradient", title="time per step, x the floor"
-    )
+    columns = ("tasks", "phase", "floor, ms", "direct feedback", "error gradient", "peak MB: floor, DF, gradient")
+    table = Table(*columns, title="time per step, x the floor")
     rows = []
     for name in [options.only] if options.only else names:
         learners, episode = contenders(name)
-        for phase, make in (("train", training_step), ("inference", inference_step)):
+        for phase, make in PHASES.items():
             steps = {kind: make(learner, episode) for kind, learner in learners.items()}
             measured = ratios(steps, options.repeats)
             started = time.perf_counter()
@@ -200,12 +236,14 @@ def main() -> None:
             for kind in KINDS:
                 quartiles = statistics.quantiles(measured[kind], n=4)
                 row[kind] = [round(quartile, 3) for quartile in quartiles]
+            row["peak_mb"] = {kind: peak_memory(name, phase, kind, options.threads) for kind in learners}
             rows.append(row)
             table.add_row(
                 name,
                 phase,
                 f"{floor_ms:.1f}",
                 *(f"{row[kind][1]:.2f} ({row[kind][0]:.2f} - {row[kind][2]:.2f})" for kind in KINDS),
+                ", ".join(map(str, row["peak_mb"].values())),
             )
     Console().print(table)
     if options.out:

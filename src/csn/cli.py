@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+_DATA_HELP = "data set, see `csn data list`, or the path of a folder, zip archive or CSV list of images, or a text file"
 Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -61,7 +62,8 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
         default="paper",
         help="`paper` to the letter, or `plus` with our improvements (default: %(default)s)",
     )
-    train.add_argument("--data", metavar="NAME", help="data set, see `csn data list` (default: the preset's)")
+    train.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: the preset's)")
+    _add_bad_files(train)
     train.add_argument("--way", type=int, help="classes of a task")
     train.add_argument("--shot", type=int, help="labelled examples of a class")
     train.add_argument("--queries", type=int, help="unseen examples of a class in a training task")
@@ -83,7 +85,8 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
 def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate = commands.add_parser("evaluate", help="accuracy of a run with its 95 %% interval on unseen tasks")  # type: ignore[attr-defined]
     evaluate.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
-    evaluate.add_argument("--data", metavar="NAME", help="data set (default: the one it was trained on)")
+    evaluate.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: as trained)")
+    _add_bad_files(evaluate)
     evaluate.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
     evaluate.add_argument("--way", type=int, help="classes of a task, at most the trained number")
     evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
@@ -145,7 +148,8 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
 def _add_show(commands: Commands) -> None:  # type: ignore[valid-type]
     show = commands.add_parser("show", help="draw an episode: support and queries, with a run also its predictions")  # type: ignore[attr-defined]
     show.add_argument("--run", type=Path, metavar="RUN", help="a trained run, for predictions and attention")
-    show.add_argument("--data", metavar="NAME", help="data set (default: the run's, or strokes)")
+    show.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: the run's, or strokes)")
+    _add_bad_files(show)
     show.add_argument("--split", choices=("train", "val", "test"), default="test", help="default: %(default)s")
     show.add_argument("--way", type=int, help="classes (default: the run's, or 5)")
     show.add_argument("--shot", type=int, help="labelled examples of a class (default: the run's, or 1)")
@@ -162,9 +166,12 @@ def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
     data.add_argument(
         "action",
         choices=("list", "get", "check"),
-        help="list: what there is; get: download or generate it; check: count classes and examples",
+        help="list: what there is; get: download or generate it; check: count classes and examples; of a path of "
+        "images, also name unreadable files, classes in two splits and duplicates",
     )
-    data.add_argument("name", nargs="?", metavar="NAME", help="data set (get, check)")
+    data.add_argument("name", nargs="?", metavar="NAME|PATH", help="data set, or images of your own (get, check)")
+    data.add_argument("--image-size", type=int, metavar="PIXELS", help="side that images are resized to")
+    _add_bad_files(data)
 
 
 def _add_adapt(commands: Commands) -> None:  # type: ignore[valid-type]
@@ -189,6 +196,14 @@ def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
     predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
     predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
     predict.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_bad_files(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--bad-files",
+        choices=("stop", "skip"),
+        help="images that cannot be read or used: stop and name them (default), or skip them",
+    )
 
 
 def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]

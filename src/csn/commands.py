@@ -12,13 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.progress import DownloadColumn, Progress
-from rich.table import Table
-
 from csn.adapt import adapt, predict
-from csn.build import DATASETS, load_data, load_running_text, load_tasks
-from csn.config import Config, DataConfig, ModelConfig, load_preset, merge, parse_option, preset_about, preset_names
-from csn.data.source import SPLITS, EpisodeSource
+from csn.build import load_running_text
+from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
+from csn.data.source import EpisodeSource
+from csn.data_command import asked_data, data, data_name, load
 from csn.demo import demo
 from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
@@ -44,8 +42,9 @@ def train(options: argparse.Namespace) -> int:
     config = _train_config(options)
     device = prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
-    load = load_running_text if config.model.learner == "lstm-lm" else load_data
-    trainer = new_trainer(config, load(config.data.name), folder, device=device, resume=options.resume)
+    is_text = config.model.learner == "lstm-lm"
+    loaded = load_running_text(config.data.name) if is_text else load(config.data)
+    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume)
     say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
@@ -72,7 +71,7 @@ def report(options: argparse.Namespace) -> int:
     tasks = run.config.data
     way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
     source = EpisodeSource(
-        load_tasks(run.config.model, tasks.name),
+        load(tasks, run),
         "test",
         way=way,
         shot=shot,
@@ -100,8 +99,8 @@ def _report_results(folder: Path, pages: list[Path]) -> int:
 def show(options: argparse.Namespace) -> int:
     """`csn show`."""
     run = None if options.run is None else open_run(options.run)
-    tasks, model = (DataConfig(), ModelConfig()) if run is None else (run.config.data, run.config.model)
-    loaded, split = load_tasks(model, options.data or tasks.name), options.split
+    tasks = DataConfig() if run is None else run.config.data
+    loaded, split = load(asked_data(options, run), run), options.split
     if options.classes is not None:
         title = f"{loaded.name}, {options.classes} of {len(loaded.splits[split])} {split} classes"
         if loaded.vocabulary is not None:
@@ -133,31 +132,6 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def data(options: argparse.Namespace) -> int:
-    """`csn data`."""
-    if options.action == "list":
-        for name, entry in DATASETS.items():
-            say(f"{name:20} {entry.about}")
-        return 0
-    if options.name is None:
-        raise ValueError(f"csn data {options.action} needs the name of a data set: {', '.join(DATASETS)}")
-    with Progress(*Progress.get_default_columns(), DownloadColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task(options.name, total=None)
-        loaded = load_data(options.name, lambda done, total: progress.update(bar, completed=done, total=total))
-    table = Table("split", "classes", "examples", "smallest class", "input", title=options.name)
-    for split in SPLITS:
-        classes = loaded.splits[split]
-        table.add_row(
-            split,
-            str(len(classes)),
-            str(len(classes.x)),
-            str(classes.counts.min()),
-            " x ".join(map(str, classes.x.shape[1:])),
-        )
-    console.print(table)
-    return 0
-
-
 def _train_config(options: argparse.Namespace) -> Config:
     """The preset with the changes asked for."""
     config = load_preset(options.preset, options.recipe)
@@ -168,7 +142,9 @@ def _train_config(options: argparse.Namespace) -> Config:
         if (value := getattr(options, name)) is not None:
             config = merge(config, {"train": {name: value}})
     if options.data is not None:
-        config = merge(config, {"data": {"name": options.data}})
+        config = merge(config, {"data": {"name": data_name(options.data)}})
+    if options.bad_files is not None:
+        config = merge(config, {"data": {"bad_files": options.bad_files}})
     for change in options.changes:
         config = merge(config, parse_option(change))
     return config
@@ -176,7 +152,7 @@ def _train_config(options: argparse.Namespace) -> Config:
 
 def _run_name(config: Config) -> str:
     tasks = config.data
-    name = Path(tasks.name).name.partition(".")[0]  # of a text file
+    name = Path(tasks.name).name.partition(".")[0]  # of a path
     return f"{config.preset}-{config.recipe}-{name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
 
 

@@ -21,6 +21,7 @@ from csn.base.cnn import Norm
 from csn.base.sentences import Alignment
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
+from csn.data.image_folder import BadFiles
 from csn.memory import Attention
 from csn.neurons import ShiftedLayers, ShiftRule
 
@@ -32,6 +33,8 @@ class DataConfig:
     """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task.
 
     vary: train on tasks of any way from 2 to C and any shot from 1 to k, and choose the model on C-way 1-shot ones.
+    name: of a known data set, or the path of a folder of images, a zip archive or a CSV list of them, or a text file.
+    image_size: pixels on a side, None for the data set's own. bad_files: "skip" leaves out images that cannot be used.
     """
 
     name: str = "strokes"
@@ -39,6 +42,8 @@ class DataConfig:
     shot: int = 1
     queries: int = 5
     vary: bool = False
+    image_size: int | None = None
+    bad_files: BadFiles = "stop"
 
 
 @dataclass(frozen=True)
@@ -46,18 +51,19 @@ class ModelConfig:
     """Which learner and network. Fields that they have no use for are ignored.
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
-    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). shifted: layers that the shifts of "csn"
+    filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
+    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. shifted: layers that the shifts of "csn"
     reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key,
     neighbours and key_layers (words on either side of the blank, and layers over them, of the key of that name): for
-    sentences. distance: of Prototypical
-    Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
-    order: of MAML.
+    sentences. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for no context. inner_steps,
+    test_steps, inner_rate, rate and order: of MAML.
     """
 
     learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest", "lstm-lm"] = "csn"
-    base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
+    base: Literal["cnn", "resnet", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
+    width: float = 1.0
     units: int = 128
     layers: int = 3
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)

@@ -6,10 +6,12 @@ import itertools
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.base.cnn import ConvStack, Norm, pooled_size
+from csn.base.cnn import ConvStack, Norm, check_images, pooled_size
 from csn.base.learner import he_initialise
+from csn.base.resnet import FEATURES, FILTERS, UNITS, BlockStack, NormedConv, check_side, halve, scaled
 
 
 class CNNKey(nn.Module):
@@ -27,12 +29,38 @@ class CNNKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
-        if tuple(x.shape[1:]) != tuple(self.image):
-            raise ValueError(
-                f"this network takes images of shape {tuple(self.image)}, got {tuple(x.shape[1:])}: resize them, or "
-                f"build it for this size"
-            )
+        check_images(x, self.image)
         return self.output(self.convolutions(x).flatten(1))
+
+
+class ResNetKey(nn.Module):
+    """A key function of the base learner's shape: blocks, 1x1 convolution, a hidden layer, a linear one to the key."""
+
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        *,
+        size: int = 64,
+        width: float = 1.0,
+        units: int = UNITS,
+        norm: Norm = "none",
+    ) -> None:
+        super().__init__()
+        check_side(image)
+        self.image = image
+        filters = tuple(scaled(number, width) for number in FILTERS)
+        self.blocks = BlockStack(image[0], filters, norm)
+        self.features = NormedConv(filters[-1], scaled(FEATURES, width), 1, norm)
+        self.hidden = nn.Linear(scaled(FEATURES, width), scaled(units, width))
+        self.output = nn.Linear(scaled(units, width), size)
+        he_initialise(self.modules())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, channels, h, w) -> (examples, d)."""
+        check_images(x, self.image)
+        h = F.relu(self.features(F.relu(halve(self.blocks(x))))).mean((2, 3))
+        return self.output(F.relu(self.hidden(h)))
 
 
 class MLPKey(nn.Module):

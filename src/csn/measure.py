@@ -11,10 +11,11 @@ import torch
 from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import build_learner, load_tasks
+from csn.build import build_learner
 from csn.data.alphabets import WithinAlphabet
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
+from csn.data_command import asked_data, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
@@ -35,7 +36,7 @@ def evaluate(options: argparse.Namespace) -> int:
     """`csn evaluate`."""
     device = prepare_machine(options)
     run = open_run(options.run, attention=options.attention)
-    data = load_tasks(run.config.model, options.data or run.config.data.name)
+    data = load(asked_data(options, run), run)
     check_vocabulary(run, data)
     source = _source(options, run, data)
     tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)

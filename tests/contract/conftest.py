@@ -11,6 +11,7 @@ import torch
 from csn.base.cnn import CNN
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner
+from csn.base.resnet import ResNet
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
 from csn.config import ModelConfig
@@ -20,6 +21,7 @@ from csn.neurons import TANH
 
 WAY = 4
 IMAGE = (1, 12, 12)
+PHOTO = (3, 16, 17)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Case:
 
 def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
     filters = 32 if options.get("norm") == "group" else 8  # 8 groups of 1 filter and 1 pixel would be constant
-    config = ModelConfig(filters=filters, units=10, key_size=8, dropout=(0.2, 0.3, 0.3), **options)  # type: ignore[arg-type]
+    config = ModelConfig(filters=filters, width=0.1, units=10, key_size=8, dropout=(0.2, 0.3, 0.3), **options)  # type: ignore[arg-type]
     return Case(name, lambda: build_learner(config, shape, WAY), shape)
 
 
@@ -81,6 +83,8 @@ LEARNERS = [
     csn("csn-gradient-cnn-batch", IMAGE, base="cnn", conditioning="gradient", norm="batch", temperature=10.0),
     csn("csn-df-cnn-batch", IMAGE, base="cnn", conditioning="df", norm="batch"),
     csn("csn-df-cnn-group", IMAGE, base="cnn", conditioning="df", norm="group", temperature=10.0),
+    csn("csn-gradient-resnet-batch", PHOTO, base="resnet", conditioning="gradient", norm="batch"),
+    csn("csn-df-resnet-batch", PHOTO, base="resnet", conditioning="df", norm="batch", temperature=10.0),
     csn("csn-gradient-ffn", (6,), base="ffn", conditioning="gradient", temperature=10.0),
     csn("csn-df-ffn", (2, 3), base="ffn", conditioning="df"),
     Case("nearest", lambda: NearestNeighbour(WAY), IMAGE, symmetric=True),
@@ -114,6 +118,9 @@ BASES = [
     BaseCase("cnn", lambda rule: CNN(IMAGE, WAY, filters=4, dropout=(0.2, 0.3, 0.3), shift_rule=rule), IMAGE),
     BaseCase("cnn-batch", lambda rule: CNN(IMAGE, WAY, filters=4, norm="batch", shift_rule=rule), IMAGE),
     BaseCase("cnn-group", lambda rule: CNN(IMAGE, WAY, filters=8, norm="group", shift_rule=rule), IMAGE),
+    BaseCase("resnet", lambda rule: ResNet(PHOTO, WAY, width=0.1, dropout=(0.2, 0.5, 0.5), shift_rule=rule), PHOTO),
+    BaseCase("resnet-batch", lambda rule: ResNet(PHOTO, WAY, width=0.1, norm="batch", shift_rule=rule), PHOTO),
+    BaseCase("resnet-group", lambda rule: ResNet(PHOTO, WAY, width=0.1, norm="group", shift_rule=rule), PHOTO),
 ]
 
 

@@ -36,7 +36,7 @@ LAYERS: list[set[str]] = [
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},
-    {"csn.adapt", "csn.demo", "csn.measure", "csn.commands", "csn.cli"},
+    {"csn.adapt", "csn.data_command", "csn.demo", "csn.measure", "csn.commands", "csn.cli"},
 ]
 # The mechanism needs no data: of what comes before it, it may know episodes only.
 FORBIDDEN = [(range(2, 4), 1)]

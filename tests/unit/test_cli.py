@@ -100,7 +100,7 @@ sys.exit(cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "adacnn"], "unknown preset 'adacnn': choose one of adacnn-df"),
+        (["train", "adacnn"], "unknown preset 'adacnn': choose one of adacnn-32-df"),
         (["train", "adacnn-df", "--data", "mnist"], "unknown data set 'mnist': choose one of strokes"),
         (["train", "adacnn-df", "--set", "train.rate=1"], "unknown option 'rate'"),
         (["train", "adacnn-df", "--set", "train.tasks=many"], "option 'tasks' takes int, got 'many'"),

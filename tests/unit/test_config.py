@@ -28,8 +28,8 @@ ALL = [(name, recipe) for name in preset_names() for recipe in RECIPES]
 def test_every_preset_loads_names_itself_and_builds(name, recipe):
     config = load_preset(name, recipe)
     assert (config.preset, config.recipe) == (name, recipe)
-    if config.model.base in ("cnn", "ffn"):
-        small = dataclasses.replace(config.model, filters=8, units=8, guard=False)
+    if config.model.base in ("cnn", "resnet", "ffn"):
+        small = dataclasses.replace(config.model, filters=8, width=0.1, units=8, guard=False)
         assert build_learner(small, (1, 28, 28), 5).way == 5
     assert len(preset_about(name)) > 10
     assert "\n" not in preset_about(name)
@@ -66,7 +66,7 @@ def test_unknown_names_are_refused_with_the_choices():
         ("model", "filters", "many", "int"),
         ("model", "filters", 3.5, "int"),
         ("model", "filters", True, "int"),
-        ("model", "base", "resnet", r"cnn \| ffn"),
+        ("model", "base", "transformer", r"cnn \| resnet \| ffn"),
         ("model", "guard", 1, "bool"),
         ("model", "dropout", 0.3, "tuple"),
         ("model", "dropout", ["x", 0.3, 0.3], "tuple"),

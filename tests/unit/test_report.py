@@ -278,7 +278,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tensors = {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
     save_checkpoint(folder / "best.safetensors", tensors, metadata)
     (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
-    monkeypatch.setattr(commands, "load_tasks", lambda model, name: dataset())
+    monkeypatch.setattr(commands, "load", lambda *_: dataset())
     monkeypatch.setattr(drawing, "SCALE", 1)  # in a quarter of the time
     return folder
 

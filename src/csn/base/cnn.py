@@ -72,11 +72,7 @@ class CNN(BaseLearner):
 
     def check_input(self, x: Tensor) -> None:
         """Images of one size."""
-        if tuple(x.shape[1:]) != tuple(self.image):
-            raise ValueError(
-                f"this network takes images of shape {tuple(self.image)}, got {tuple(x.shape[1:])}: resize them, or "
-                f"build it for this size"
-            )
+        check_images(x, self.image)
 
     def stem(self, x: Tensor) -> Tensor:
         """The convolutions without shifts: (examples, channels, h, w) -> (examples, filters, h / 4, w / 4)."""
@@ -103,6 +99,15 @@ class GroupNorm(nn.GroupNorm):
         groups = x.unflatten(1, (self.num_groups, -1))
         normalised = F.layer_norm(groups, groups.shape[2:], eps=self.eps).flatten(1, 2)
         return normalised * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+def check_images(x: Tensor, image: tuple[int, int, int]) -> None:
+    """Raise ValueError unless x (examples, channels, h, w) are images of the given shape."""
+    if tuple(x.shape[1:]) != tuple(image):
+        raise ValueError(
+            f"this network takes images of shape {tuple(image)}, got {tuple(x.shape[1:])}: resize them, or build it "
+            f"for this size"
+        )
 
 
 def channels_last(x: Tensor) -> Tensor:

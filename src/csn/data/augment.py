@@ -1,4 +1,4 @@
-"""Random changes of images: every drawing as another hand might have placed it, with another pen."""
+"""Random changes of images: a drawing as another hand might have placed it, a photograph as taken from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,15 +10,30 @@ from csn.episode import Episode, Examples
 
 
 def augment(episode: Episode, strength: float) -> Episode:
-    """Each image of every task turned, scaled, slanted, moved and drawn with another pen on its own; labels stay."""
-    support, query = (
-        Examples(pen(affine(part.x, strength), strength), part.y) for part in (episode.support, episode.query)
-    )
+    """Each image of every task turned, scaled, slanted and moved on its own; labels stay.
+
+    Drawings (one channel) get another pen too, photographs are seen in a mirror half of the time.
+    """
+
+    def changed(x: Tensor) -> Tensor:
+        drawn = x.ndim < 3 or x.shape[-3] == 1
+        return pen(affine(x, strength), strength) if drawn else affine(mirrored(x), strength, padding="reflection")
+
+    support, query = (Examples(changed(part.x), part.y) for part in (episode.support, episode.query))
     return Episode(support, query, episode.way)
 
 
-def affine(images: Tensor, strength: float) -> Tensor:
-    """(..., channels, h, w) -> the same shape; at strength 1 the spread is 9 degrees, 10 % and 3.5 % of the side."""
+def mirrored(images: Tensor) -> Tensor:
+    """(..., channels, h, w) -> the same, half of the images with left and right exchanged."""
+    chosen = torch.rand(images.shape[:-3], device=images.device) < 0.5
+    return torch.where(chosen[..., None, None, None], images.flip(-1), images)
+
+
+def affine(images: Tensor, strength: float, *, padding: str = "zeros") -> Tensor:
+    """(..., channels, h, w) -> the same shape; at strength 1 the spread is 9 degrees, 10 % and 3.5 % of the side.
+
+    padding: what there is beyond the edge, "zeros" (paper) or a "reflection".
+    """
     if images.ndim < 4:
         raise ValueError(f"only images can be augmented, got {tuple(images.shape)}: set train.augment=0")
     flat = images.flatten(0, -4)
@@ -33,7 +48,7 @@ def affine(images: Tensor, strength: float) -> Tensor:
         dim=-2,
     )
     grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
-    return F.grid_sample(flat, grid, align_corners=False).view_as(images)
+    return F.grid_sample(flat, grid, padding_mode=padding, align_corners=False).view_as(images)
 
 
 def pen(images: Tensor, strength: float) -> Tensor:

@@ -1,0 +1,99 @@
+"""Image files -> rows of one array of bytes. Worker processes run this module, so it imports no torch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import warnings
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from csn.data.fetch import require
+
+MAX_BYTES = 64 << 20  # of one file, before it is read
+MAX_PIXELS = 32_000_000  # of one image, before it is decoded
+FORMATS = ("JPEG", "PNG", "WEBP")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+# One row per file: what its bytes are, how large the image was, and why it could not be read (empty if it could).
+RECORD = np.dtype([("digest", "V16"), ("width", "u4"), ("height", "u4"), ("why", "S160")])
+# What zipfile, zlib and pillow raise on damaged or hostile input.
+DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, SyntaxError, ValueError, RuntimeError, MemoryError)
+
+
+class Place(NamedTuple):
+    """Where the bytes of an image are: a file, or a member of a zip archive."""
+
+    path: str
+    member: str | None
+
+
+def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int, size: int) -> np.ndarray:
+    """Decode images into rows first, first + 1, ... of the file `pixels` (rows, 3, size, size); -> (places,) RECORD."""
+    array = np.memmap(pixels, dtype=np.uint8, mode="r+", shape=(rows, 3, size, size))
+    records = np.zeros(len(places), dtype=RECORD)
+    for i, place in enumerate(places):
+        try:
+            content = read_bytes(place)
+            records[i]["digest"] = hashlib.sha256(content).digest()[:16]
+            array[first + i], records[i]["width"], records[i]["height"] = decode(content, size)
+        except DAMAGE as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            records[i]["why"] = reason.encode()[:160]
+    return records
+
+
+def read_bytes(place: Place) -> bytes:
+    """The bytes of an image file, MAX_BYTES at most."""
+    if place.member is None:
+        length = Path(place.path).stat().st_size
+    else:
+        length = _archive(place.path).getinfo(place.member).file_size
+    if length > MAX_BYTES:
+        raise ValueError(f"{length:,} bytes are too many for an image, at most {MAX_BYTES:,} are read")
+    return Path(place.path).read_bytes() if place.member is None else _archive(place.path).read(place.member)
+
+
+@functools.lru_cache(maxsize=4)
+def _archive(path: str) -> zipfile.ZipFile:
+    """An archive, opened once per process. Members are read into memory and never extracted."""
+    return zipfile.ZipFile(path)
+
+
+def close_archives() -> None:
+    """Forget opened archives: a file of the same name may be another one next time."""
+    _archive.cache_clear()
+
+
+def decode(content: bytes, size: int) -> tuple[np.ndarray, int, int]:
+    """(3, size, size) uint8 in RGB, and width and height before resizing.
+
+    The whole image is fitted to the square, as in the lists of Mini-ImageNet that circulate; photographs are turned
+    upright, grey ones get three equal channels, transparency is dropped.
+    """
+    pillow, operations = require("PIL.Image"), require("PIL.ImageOps")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pillow warns of what the limit below refuses, and of odd metadata
+        try:
+            opened = pillow.open(io.BytesIO(content), formats=FORMATS)
+        except pillow.DecompressionBombError as error:
+            raise ValueError(f"it claims more pixels than can be read, at most {MAX_PIXELS:,}") from error
+        except pillow.UnidentifiedImageError as error:
+            raise ValueError(f"no image of type {', '.join(FORMATS)}") from error
+        with opened as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise ValueError(f"{width} x {height} pixels are too many, at most {MAX_PIXELS:,} are read")
+            image.draft("RGB", (2 * size, 2 * size))  # a JPEG several times too large is decoded at a fraction
+            image = operations.exif_transpose(image)
+            if image.mode.startswith("I"):  # 16 bits
+                image = pillow.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+            image = image.convert("RGB")
+            if image.size != (size, size):
+                image = image.resize((size, size), pillow.Resampling.BILINEAR)  # with pillow, averages on the way down
+            return np.asarray(image).transpose(2, 0, 1), width, height

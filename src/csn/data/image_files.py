@@ -1,0 +1,274 @@
+"""Which image files there are, of which class and split: folders, zip archives and CSV lists as people have them.
+
+    train/ val/ test/      a folder (or zip archive) per split with a folder per class
+    <class>/ <class>/ ...  a folder per class; the classes are split by a seed
+    images/ train.csv ...  one folder of images and a CSV (file, class) per split, as Ravi and Larochelle's lists
+    list.csv               one CSV (file, class, split), files beside it
+
+Each of the first three may be a folder or a zip archive. Nothing is decoded here.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from csn.data.decode import SUFFIXES, Place
+from csn.data.source import SPLITS, Split
+
+SPLIT_NAMES: dict[str, Split] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
+SHARES = (0.64, 0.16)  # of the classes, for training and validation, where a seed splits them; as in Mini-ImageNet
+LEAST_CLASSES = 6  # two for each split
+SPLIT_SEED = 2018
+
+
+class Problem(NamedTuple):
+    """Something wrong with a set of images. where: a file, a class or a folder."""
+
+    where: str
+    why: str
+
+
+class Member(NamedTuple):
+    """A file of a folder or archive: its name in there, its place, and a stamp that changes with its content."""
+
+    name: str
+    place: Place
+    stamp: str
+
+
+class ImageFile(NamedTuple):
+    """An image of a class: its name for people, its place, stamp, class and split."""
+
+    name: str
+    place: Place
+    stamp: str
+    label: str
+    split: Split
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images found, sorted by split, class and name; what is wrong with others; files that are no images."""
+
+    images: tuple[ImageFile, ...]
+    problems: tuple[Problem, ...]
+    ignored: tuple[str, ...]
+
+
+def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
+    """The images of a folder, a zip archive or a CSV file."""
+    if not path.exists():
+        raise ValueError(f"there is no file or folder {path}")
+    if path.is_file() and path.suffix.lower() == ".csv":
+        members, outside = list_members(path.parent)
+        by_name = {member.name: member for member in members}
+        images, problems = _from_rows(read_csv(path.read_bytes(), path.name, by_split=True), by_name, path.name)
+        return _listing(images, [*outside, *problems], [])
+    members, outside = list_members(path)
+    wanted = [member for member in members if member.name.lower().endswith((*SUFFIXES, ".csv"))]
+    ignored = sorted({member.name for member in members} - {member.name for member in wanted})
+    by_name = {member.name: member for member in _without_root(wanted)}
+    lists = {SPLIT_NAMES[Path(n).stem]: n for n in by_name if n.endswith(".csv") and Path(n).stem in SPLIT_NAMES}
+    pictures = [member for member in by_name.values() if not member.name.lower().endswith(".csv")]
+    if set(lists) == set(SPLITS) and not any(_top(member) in SPLIT_NAMES for member in pictures):
+        rows = [row for split, name in lists.items() for row in read_csv(_read(by_name[name]), name, split=split)]
+        images, problems = _from_rows(rows, by_name, "train.csv, val.csv, test.csv")
+    else:
+        images, problems = _from_folders(pictures, path, seed)
+    return _listing(images, [*outside, *problems], ignored)
+
+
+def list_members(path: Path) -> tuple[list[Member], list[Problem]]:
+    """Every file of a folder or zip archive; archives `train.zip`, `val.zip` ... in a folder count as folders."""
+    if path.is_file():
+        return _archive_members(path)
+    path = path.resolve()
+    members: list[Member] = []
+    problems: list[Problem] = []
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if _is_hidden(name) or not file.is_file():
+            continue
+        if file.suffix.lower() == ".zip" and file.parent == path:
+            inside, wrong = _archive_members(file)
+            members += [_below(file.stem, member) for member in inside]
+            problems += wrong
+        else:
+            stat = file.stat()
+            members.append(Member(name, Place(str(file), None), f"{stat.st_size}-{stat.st_mtime_ns}"))
+    return members, problems
+
+
+def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
+    """The files of a zip archive. Nothing is ever extracted, yet a name that leads out of it is refused."""
+    members, problems = [], []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise ValueError(
+            f"{path} is no zip archive, or damaged: {error}. Give a folder, a zip archive or a CSV file"
+        ) from error
+    place = str(path.resolve())
+    for entry in entries:
+        if entry.is_dir() or _is_hidden(entry.filename):
+            continue
+        if leads_outside(entry.filename):
+            problems.append(Problem(f"{path.name}:{entry.filename}", "the path leads out of the archive"))
+        else:
+            stamp = f"{entry.file_size}-{entry.CRC:08x}"
+            members.append(Member(entry.filename, Place(place, entry.filename), stamp))
+    return sorted(members), problems
+
+
+def leads_outside(name: str) -> bool:
+    """Whether a relative path is absolute, has a drive letter, or climbs up."""
+    parts = name.replace("\\", "/").split("/")
+    return parts[0] == "" or ":" in parts[0] or ".." in parts
+
+
+def read_csv(
+    content: bytes, name: str, *, split: Split | None = None, by_split: bool = False
+) -> list[tuple[str, str, Split]]:
+    """(file, class, split) of every line; columns are found by their names in the first line."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{name} should be a CSV file in UTF-8: {error}") from error
+    columns = {str(column).strip().lower(): column for column in (rows[0] if rows else {})}
+
+    def column(*names: str) -> str:
+        for wanted in names:
+            if wanted in columns:
+                return columns[wanted]
+        raise ValueError(
+            f"{name} should begin with a line that names its columns (file, class{', split' if by_split else ''}), and "
+            f"none is called {' or '.join(names)}; got {', '.join(columns) or 'an empty file'}"
+        )
+
+    file, label = column("file", "filename", "path", "image"), column("class", "label", "category")
+    found: list[tuple[str, str, Split]] = []
+    for number, row in enumerate(rows, start=2):
+        part = split or SPLIT_NAMES.get((row[column("split", "set")] or "").strip().lower())
+        if part is None or not row[file] or not row[label]:
+            raise ValueError(f"line {number} of {name} should hold a file, a class and train, val or test; got {row}")
+        found.append((row[file].strip(), row[label].strip(), part))
+    return found
+
+
+def _from_rows(
+    rows: Iterable[tuple[str, str, Split]], by_name: Mapping[str, Member], list_name: str
+) -> tuple[list[ImageFile], list[Problem]]:
+    """Images named by a CSV: beside it, or in a folder `images`."""
+    images, problems = [], []
+    for file, label, split in rows:
+        if leads_outside(file):
+            problems.append(Problem(f"{list_name}: {file}", "the path leads out of the folder"))
+            continue
+        member = by_name.get(file) or by_name.get(f"images/{file}")
+        if member is None:
+            problems.append(Problem(f"{list_name}: {file}", "there is no such file"))
+        else:
+            images.append(ImageFile(member.name, member.place, member.stamp, label, split))
+    return images, problems
+
+
+def _from_folders(pictures: list[Member], path: Path, seed: int) -> tuple[list[ImageFile], list[Problem]]:
+    """Images of train/<class>/, val/<class>/ and test/<class>/, or of <class>/ with a split by seed."""
+    layouts = "train/, val/ and test/ with a folder per class in each, or a folder per class"
+    folders = {member.name: member.name.split("/")[:-1] for member in pictures}
+    if not any(folders.values()):
+        raise ValueError(f"{path} holds no folders of {', '.join(SUFFIXES)} files: expected {layouts}")
+    given = {SPLIT_NAMES.get(_top(member)) for member in pictures}
+    if given & set(SPLITS):
+        if missing := [split for split in SPLITS if split not in given]:
+            raise ValueError(
+                f"{path} has folders of some splits but none of {' and '.join(missing)}: expected {layouts}"
+            )
+        labels = {name: "/".join(parts[1:]) for name, parts in folders.items()}
+        splits = {member.name: SPLIT_NAMES.get(_top(member)) for member in pictures}
+    else:
+        labels = {name: "/".join(parts) for name, parts in folders.items()}
+        by_class = split_classes({label for label in labels.values() if label}, path, seed)
+        splits = {name: by_class.get(label) for name, label in labels.items()}
+    images, problems = [], []
+    for name, place, stamp in pictures:
+        split = splits[name]
+        if split is None or not labels[name]:
+            problems.append(Problem(name, "the file is in no folder of a class"))
+        else:
+            images.append(ImageFile(name, place, stamp, labels[name], split))
+    return images, problems
+
+
+def split_classes(classes: set[str], where: object, seed: int = SPLIT_SEED) -> dict[str, Split]:
+    """64 % of the classes for training, 16 % for validation and 20 % to test, the same for the same names and seed."""
+    if len(classes) < LEAST_CLASSES:
+        raise ValueError(
+            f"{where} has {len(classes)} folders of classes, and a split by seed takes {LEAST_CLASSES} or more, so "
+            f"that training, validation and test have two each: add classes, or make folders train, val and test"
+        )
+    order = sorted(classes, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+    train, val = (max(2, round(share * len(order))) for share in SHARES)
+    train = min(train, len(order) - 2 - val)
+    sizes = {"train": train, "val": val, "test": len(order) - train - val}
+    drawn = [split for split in SPLITS for _ in range(sizes[split])]
+    return dict(zip(order, drawn, strict=True))
+
+
+def _listing(images: list[ImageFile], problems: list[Problem], ignored: list[str]) -> Listing:
+    order = sorted(images, key=lambda image: (SPLITS.index(image.split), image.label, image.name))
+    return Listing(tuple(order), tuple(problems), tuple(ignored))
+
+
+def _is_hidden(name: str) -> bool:
+    """Files that systems leave behind: .DS_Store, ._x.jpg, __MACOSX/."""
+    if not name.startswith((".", "__MACOSX")) and "/." not in name:
+        return False
+    return any(part.startswith((".", "__MACOSX")) for part in name.split("/") if part != "..")
+
+
+def _top(member: Member) -> str:
+    """The outermost folder of a file."""
+    return member.name.lower().partition("/")[0]
+
+
+def _below(folder: str, member: Member) -> Member:
+    """A member of folder.zip as a file of a folder, where the archive does not name that folder itself."""
+    inside = member.name if member.name.startswith(f"{folder}/") else f"{folder}/{member.name}"
+    return member._replace(name=inside)
+
+
+def _without_root(members: list[Member]) -> list[Member]:
+    """Drop a folder that everything is in: archives often have one, named as they are."""
+    while members and all("/" in member.name for member in members):
+        root = members[0].name.partition("/")[0]
+        if any(not member.name.startswith(f"{root}/") for member in members) or root.lower() in SPLIT_NAMES:
+            break
+        rest = [member._replace(name=member.name.removeprefix(f"{root}/")) for member in members]
+        if not any("/" in member.name for member in rest):
+            break  # the folder of the only class
+        members = rest
+    return members
+
+
+def _read(member: Member) -> bytes:
+    if member.place.member is None:
+        return Path(member.place.path).read_bytes()
+    with zipfile.ZipFile(member.place.path) as archive:
+        return archive.read(member.place.member)
