@@ -183,7 +183,8 @@ def _commands(rows: Iterable[Result]) -> Iterable[str]:
             commit, dash, dirty = trained["commit"].partition("-")
             yield (
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} {result.unit}.\n"
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} "
+                f"{result.unit}.\n"
                 f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
             )
 
