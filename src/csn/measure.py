@@ -131,6 +131,7 @@ def _result(
             **run.origin,
             "tasks": run.metadata["tasks"],
             "validation": run.metadata["validation"],
+            **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
             "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
             "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
             "seconds_in_all": run.log[-1]["seconds"] if run.log else None,

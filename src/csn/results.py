@@ -54,6 +54,11 @@ class Result:
         return str(self.content["evaluation"].get("formed", "random"))
 
     @property
+    def unit(self) -> str:
+        """What training counted; a language model has a perplexity."""
+        return "sentences" if "perplexity" in self.content["trained"] else "tasks"
+
+    @property
     def size(self) -> str:
         """The tasks as in 5w1s."""
         return "{way}w{shot}s".format(**self.content["evaluation"])
@@ -160,7 +165,8 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
         evaluation, trained = result.content["evaluation"], result.content["trained"]
         formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
         tasks = f"{evaluation['way']}-way {evaluation['shot']}-shot{formed}"
-        cost = f"{trained['tasks']:,} tasks, {trained['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
+        cost = f"{trained['tasks']:,} {result.unit}, {trained['seconds'] / 60:.0f} min"
+        cost = cost if result.learner == TRAINED else ""
         anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
         link = f"[result]({folder}/{result.path.name}{anchor})"
         accuracy = str(result.accuracy).removesuffix(" %")
@@ -177,7 +183,8 @@ def _commands(rows: Iterable[Result]) -> Iterable[str]:
             commit, dash, dirty = trained["commit"].partition("-")
             yield (
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} tasks.\n"
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} "
+                f"{result.unit}.\n"
                 f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
             )
 

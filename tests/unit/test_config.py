@@ -35,6 +35,18 @@ def test_every_preset_loads_names_itself_and_builds(name, recipe):
     assert "\n" not in preset_about(name)
 
 
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+@pytest.mark.parametrize(("row", "layers"), [("adalstm-1", 1), ("adalstm-2", 2), ("lstm-adaffn", 2)])
+def test_the_papers_language_presets_are_there_and_build(row, layers, conditioning):
+    config = load_preset(f"{row}-{conditioning}")
+    assert (config.model.units, config.model.layers, config.model.conditioning) == (300, layers, conditioning)
+    assert config.data.name == "penn-treebank"
+    deep = merge(config, {"model": {"units": 200, "guard": False, "embedding": 8}})  # the paper's with 3 shots
+    base = build_learner(deep.model, (41,), 5, vocabulary=50).base
+    assert len(base.activations) == (2 if row == "lstm-adaffn" else layers)  # adapted hidden layers
+    assert (base.encoder.lstm.num_layers if row == "lstm-adaffn" else len(base.layers)) == layers
+
+
 def test_the_papers_adacnn_presets_are_there():
     assert {"adacnn-gradient", "adacnn-df"} <= set(preset_names())
 

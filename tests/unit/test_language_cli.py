@@ -87,6 +87,7 @@ def test_the_oracle_is_trained_and_evaluated_by_the_same_commands(oracle: Path) 
     found = result(oracle / "result-toy-language-test-5w3s.json")
     assert {name: len(values) for name, values in found["accuracies"].items()} == {"trained": 6, "untrained": 6}
     assert found["config"]["model"]["learner"] == "lstm-lm"
+    assert found["trained"]["perplexity"] == min(r["validation"]["perplexity"] for r in log if "validation" in r)
     assert len(result(oracle / "result-toy-language-test-5w1s-all-inclusive.json")["accuracies"]["trained"]) == 12
 
 
@@ -94,6 +95,13 @@ def test_the_oracle_says_where_it_goes_on(oracle: Path, capsys: pytest.CaptureFi
     options = [*TINY, *SMALL, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(oracle), "--resume"]
     assert cli.main(["train", "lstm-lm", *options]) == 0
     assert "finished after 64 sentences; best validation perplexity" in capsys.readouterr().out
+
+
+def test_the_row_of_matching_nets(tmp_path: Path) -> None:
+    options = [*TINY, *SMALL, "--way", "5", "--shot", "3", "--set", "model.base=lstm", "--set", "model.key=lstm"]
+    assert cli.main(["train", "matching", *options, "--tasks", "4", "--out", str(tmp_path / "run")]) == 0
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--tasks", "4", "--threads", "1"]) == 0
+    assert (tmp_path / "run" / "result-toy-language-test-5w3s.json").exists()
 
 
 def own_text(path: Path, sentences: int) -> Path:

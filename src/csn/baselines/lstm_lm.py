@@ -22,8 +22,8 @@ SENTENCES_AT_ONCE = 64  # scored in one go: their logits are a hundred megabytes
 class LanguageModel(FewShotLearner):
     """p(word | words before it in its sentence): an LSTM, a projection to the size of the embeddings, a softmax.
 
-    The softmax layer's weights are the embeddings themselves: a tenth of the parameters, and a third of the time, of a
-    layer from 300 units to 10,000 words. dropout: on the embeddings, between layers, and before the projection.
+    The softmax layer's weights are the embeddings themselves: with embeddings of 100, a third of the multiplications of
+    a layer from 300 units to 10,000 words. dropout: on the embeddings, between layers, and before the projection.
     """
 
     reads = "words"
