@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from csn.terminal import console, say
 
 if TYPE_CHECKING:
     from csn.classifier import FewShotClassifier
 
-console = Console()
 SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
 
 
@@ -86,8 +86,3 @@ def _classifier() -> type[FewShotClassifier]:
     except ImportError as error:
         raise ValueError(str(error)) from error
     return FewShotClassifier
-
-
-def say(line: str) -> None:
-    """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

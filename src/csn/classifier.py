@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -20,10 +19,11 @@ try:
 except ImportError as error:
     raise ImportError('FewShotClassifier needs scikit-learn 1.6 or later: pip install "csn[sklearn]"') from error
 
+from csn.explanation import Explanation, Source
 from csn.inputs import InputSpec, as_input, is_table, prepare
 from csn.labels import as_labels, class_array
 from csn.learner import FewShotLearner
-from csn.pretrained import INK, fingerprint, open_folder, open_shipped, own
+from csn.pretrained import INK, fingerprint, open_folder, open_shipped, own, shipped_threshold
 from csn.remembered import Remembered
 from csn.taskfile import TaskFile, read_task, readable, same_form, write_task
 
@@ -31,34 +31,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Source:
-    """A remembered example that a prediction came from: its index, its label and the attention it got."""
-
-    index: int
-    label: Any
-    weight: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a prediction came from. label: None if unknown; sources: largest weight first, weights sum to one.
-
-    probabilities: of every class. similarity: the best cosine between the input's key and a remembered one.
-    """
-
-    label: Any
-    probabilities: dict[Any, float]
-    similarity: float
-    sources: tuple[Source, ...]
-
-
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Learns classes from a few examples each, one forward pass per example, with no training.
 
     model: weights that come with the package. run: instead, the folder of a trained run. learner: instead, any learner
     (it is copied). unknown_threshold: `predict` answers None for an input whose best `similarity` to what is remembered
-    is lower (`csn.unknown.calibrate_unknown` finds one). device: where the learner runs.
+    is lower: a number (`csn.unknown.calibrate_unknown` finds one), or "calibrated" for the one that came with the
+    package's weights. device: where the learner runs.
 
     X may be arrays, tensors, pictures or file paths (see `csn.inputs.prepare`), labels anything hashable. With more
     classes than the learner has outputs they hold a tournament (see `csn.remembered`). After `fit`: `classes_`,
@@ -71,7 +50,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         *,
         run: str | os.PathLike[str] | None = None,
         learner: FewShotLearner | None = None,
-        unknown_threshold: float | None = None,
+        unknown_threshold: float | Literal["calibrated"] | None = None,
         device: str = "cpu",
     ) -> None:
         self.model = model
@@ -131,9 +110,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """(m,) labels; with an `unknown_threshold`, an object array with None for what is like nothing remembered."""
         prepared = self._queries(X)
         labels = self.classes_[self._probabilities(prepared).argmax(1)]
-        if self.unknown_threshold is None:
+        if (threshold := self.threshold()) is None:
             return labels
-        known = self.remembered_.similarity(prepared).cpu().numpy() >= self.unknown_threshold
+        known = self.remembered_.similarity(prepared).cpu().numpy() >= threshold
         answers = np.full(len(labels), None, dtype=object)
         answers[known] = labels[known]
         return answers
@@ -148,6 +127,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         right = [answer == label for answer, label in zip(answers.tolist(), as_labels(y, len(answers)), strict=True)]
         return float(np.average(right, weights=sample_weight))
 
+    def threshold(self) -> float | None:
+        """`unknown_threshold` as a number; None to answer always."""
+        if isinstance(self.unknown_threshold, str):
+            if self.unknown_threshold != "calibrated" or self.run is not None or self.learner is not None:
+                raise ValueError(
+                    f"unknown_threshold is a number, or 'calibrated' with weights of the package, got "
+                    f"{self.unknown_threshold!r}: find one with csn.unknown.calibrate_unknown"
+                )
+            return shipped_threshold(self.model)
+        return self.unknown_threshold
+
     def similarity(self, X: Any) -> np.ndarray:
         """(m,) the best cosine between the key of each input and a remembered key: what `unknown_threshold` cuts."""
         return self.remembered_.similarity(self._queries(X)).cpu().numpy()
@@ -159,9 +149,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         prepared = self._queries(X)
         attention, similarity = self.remembered_.attention(prepared), self.remembered_.similarity(prepared).tolist()
-        found = []
+        found, threshold = [], self.threshold()
         for row, weights, cosine in zip(self._probabilities(prepared), attention, similarity, strict=True):
-            known = self.unknown_threshold is None or cosine >= self.unknown_threshold
+            known = threshold is None or cosine >= threshold
             names = self.classes_.tolist()
             sources = [Source(i, self.remembered_.labels[i], weight) for i, weight in weights.items()]
             found.append(
@@ -199,7 +189,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             "fingerprint": fingerprint(self.learner_),
             "way": self.learner_.way,
             "input": list(self.input_.shape),
-            "unknown_threshold": self.unknown_threshold,
+            "unknown_threshold": self.threshold(),
         }
         inputs = torch.stack(remembered.inputs)
         write_task(Path(path), TaskFile(inputs, list(remembered.labels), remembered.first_rows(), about))

@@ -87,13 +87,22 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
     evaluate.add_argument("--way", type=int, help="classes of a task, at most the trained number")
     evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
-    evaluate.add_argument("--queries", type=int, default=15, help="unseen examples of a class (default: %(default)s)")
-    evaluate.add_argument("--tasks", type=int, default=400, help="number of tasks (default: %(default)s)")
+    evaluate.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
+    evaluate.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
+    formed = evaluate.add_mutually_exclusive_group()
+    formed.add_argument(
+        "--within-alphabet", action="store_true", help="draw the classes of a task from one alphabet: harder"
+    )
+    formed.add_argument(
+        "--all-inclusive",
+        action="store_true",
+        help="instead, divide all classes of the split into groups and solve each group once",
+    )
     evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
     evaluate.add_argument(
         "--beside",
         action="store_true",
-        help="show the untrained model and nearest neighbour on pixels on the same tasks",
+        help="show the untrained model and, of images, nearest neighbour on pixels on the same tasks",
     )
     evaluate.add_argument(
         "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
@@ -102,8 +111,31 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
 
 
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
-    report = commands.add_parser("report", help="learning curve and an episode's picture of a run")  # type: ignore[attr-defined]
-    report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    report = commands.add_parser(  # type: ignore[attr-defined]
+        "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
+    )
+    report.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN",
+        help="folder of a trained run (without it: fill the tables of --pages)",
+    )
+    report.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("results"),
+        help="folder of result files for the tables (default: %(default)s)",
+    )
+    report.add_argument(
+        "--pages",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        default=[Path("README.md"), Path("docs/results.md")],
+        help="pages whose marked tables are written anew (default: README.md docs/results.md)",
+    )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")

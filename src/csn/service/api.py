@@ -74,7 +74,7 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
             version=__version__,
             model=model,
             way=classifier.learner_.way,
-            unknown_threshold=classifier.unknown_threshold,
+            unknown_threshold=classifier.threshold(),
             limits=dataclasses.asdict(tasks.limits),
         )
 
