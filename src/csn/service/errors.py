@@ -46,7 +46,7 @@ def invalid_request(errors: Iterable[Mapping[str, Any]]) -> ServiceError:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Also errors of the framework, and those that nobody expected, have the one form."""
+    """Errors of the framework have the one form too."""
 
     @app.exception_handler(HTTPException)
     def expected(request: Request, error: HTTPException) -> JSONResponse:
@@ -59,8 +59,9 @@ def add_handlers(app: FastAPI) -> None:
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         return invalid_request(error.errors()).response()
 
-    @app.exception_handler(Exception)
-    def unexpected(request: Request, error: Exception) -> JSONResponse:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        message = "the server failed at this request; nothing was changed that it did not report"
-        return ServiceError(500, "internal_error", message, "try again; if it stays, report it").response()
+
+def unexpected(method: str, path: str, error: Exception) -> ServiceError:
+    """What a client is told of a failure; the rest is for the log alone."""
+    log.error("%s %s failed", method, path, exc_info=error)
+    message = "the server failed at this request"
+    return ServiceError(500, "internal_error", message, "try again; if it stays, look into the server's log")

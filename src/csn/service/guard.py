@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from csn.service.errors import ServiceError
+from csn.service.errors import ServiceError, unexpected
 from csn.service.limits import Limits
 from csn.service.metrics import Metrics
 
@@ -51,7 +51,7 @@ class Guard:
         """Check, pass on, count."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        started, status = time.monotonic(), 500
+        started, status = time.monotonic(), 0
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -68,6 +68,11 @@ class Guard:
             await self.app(scope, self._limited(receive), answer)
         except ServiceError as error:
             await error.response()(scope, receive, answer)
+        except Exception as error:
+            failure = unexpected(scope["method"], scope["path"], error)
+            if status:  # the answer has begun: all that is left is to break it off
+                raise
+            await failure.response()(scope, receive, answer)
         finally:
             # Not the path itself: whoever makes up paths would make up series.
             route = getattr(scope.get("route"), "path", "other")

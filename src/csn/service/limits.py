@@ -21,6 +21,7 @@ class Limits:
     classes: int = 100
     tasks: int = 1000
     label: int = 60
+    name: int = 80
     requests_per_second: float = 50.0
     burst: int = 200
     clients: int = 4096

@@ -58,7 +58,7 @@ class Tasks:
     def create(self, name: str = "Untitled", examples: Sequence[Example] = ()) -> Record:
         """A new task under a random id."""
         now = time.time()
-        name = clean(name, self.limits.label, "name")
+        name = clean(name, self.limits.name, "name")
         record = Record(secrets.token_urlsafe(12), name, now, now, list(examples))
         if not self.store.insert(record, self.limits.tasks):
             raise ServiceError(

@@ -1,0 +1,20 @@
+"""One server for the tests that leave it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+pytest.importorskip("fastapi", reason='the service needs its extra: pip install "csn[service]"')
+pytest.importorskip("uvicorn", reason='the service needs its extra: pip install "csn[service]"')
+
+import kit
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of a server with generous limits and no task in it."""
+    with kit.client(tmp_path_factory.mktemp("service")) as made:
+        yield made

@@ -1,0 +1,225 @@
+"""The page in a real browser: draw, learn, recognise, forget, reload, restart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from browser import answer, chromium, draw, labels, launched, open_page, teach, until
+from kit import circle, classifier, cross, serving, wave
+
+from csn.classifier import FewShotClassifier
+from csn.pretrained import shipped_names
+
+pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
+if chromium() is None:
+    pytest.skip("the browser test needs chromium: apt-get install chromium", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("page")) as base:
+        yield base
+
+
+@pytest.fixture
+def page(browser, address):
+    opened = open_page(browser, address)
+    yield opened
+    assert opened.complaints == [], "the browser has nothing to complain about, such as a broken security policy"
+    opened.context.close()
+
+
+def test_draw_learn_recognise_forget_reload_and_restart(browser, tmp_path):
+    model = FewShotClassifier(unknown_threshold=0.5) if "characters" in shipped_names() else classifier()
+    with serving(tmp_path, model=model) as base:
+        page = open_page(browser, base)
+        assert page.inner_text("#verdict-label") == "Draw a symbol."
+        assert page.is_visible("#empty")
+        draw(page, circle())
+        assert page.inner_text("#verdict-label") == "Now give it a name."
+        page.keyboard.press("Escape")
+        teach(page, "moon", circle())
+        assert page.inner_text("#verdict-label") == "Now draw another symbol."
+        assert page.is_hidden("#empty")
+        teach(page, "kiss", cross())
+        assert answer(page, circle(0.03)) == "moon"
+        assert page.locator("#threads path").count() >= 1
+        assert page.locator(".class.chosen .class-head").inner_text().startswith("moon")
+        assert answer(page, cross(0.03)) == "kiss"
+        page.click("#right")  # and this one too
+        until(page, ".thumb", 3)
+        assert page.inner_text("#count") == "2 symbols, 3 drawings"
+        page.locator('.class[data-label="kiss"] .forget').click()
+        until(page, ".class", 1)
+        page.click("#undo")
+        until(page, ".thumb", 3)
+        page.locator('.class[data-label="kiss"] .thumb button').first.click(force=True)
+        until(page, ".thumb", 2)
+        page.reload()
+        page.wait_for_selector("html[data-ready]", state="attached")
+        assert labels(page) == ["moon", "kiss"]
+        port = int(base.rpartition(":")[2])
+    draw(page, circle())
+    page.wait_for_selector(".toast:has-text('does not answer')")
+    with serving(tmp_path, port, model=model):
+        assert answer(page, circle(0.03)) == "moon"
+        page.reload()
+        page.wait_for_selector("html[data-ready]", state="attached")
+        assert labels(page) == ["moon", "kiss"]
+        assert answer(page, cross(0.03)) == "kiss"
+    page.context.close()
+
+
+def test_a_drawing_like_none_is_unknown_and_can_be_named(page):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    assert answer(page, wave()) == "unknown"
+    page.fill("#name", "wave")
+    page.click("#teach")
+    page.wait_for_selector('.class[data-label="wave"]')
+    assert answer(page, wave()) == "wave"
+
+
+def test_strokes_are_undone_one_by_one_and_then_what_was_taught(page):
+    teach(page, "moon", circle())
+    draw(page, cross())
+    page.keyboard.press("Control+z")
+    assert page.is_visible("#clear")
+    page.keyboard.press("Control+z")
+    assert page.is_hidden("#clear")
+    page.keyboard.press("Control+z")
+    until(page, ".thumb", 0)
+    assert page.is_disabled("#undo")
+
+
+def test_everything_can_be_done_with_the_keyboard_alone(page):
+    def sketch(*keys):
+        page.keyboard.press("d")
+        page.keyboard.press("Space")
+        for key, times in keys:
+            for _ in range(times):
+                page.keyboard.press(key)
+        page.keyboard.press("Space")
+
+    sketch(("ArrowRight", 6))
+    page.keyboard.press("Enter")
+    page.keyboard.type("dash")
+    page.keyboard.press("Enter")
+    page.wait_for_selector('.class[data-label="dash"]')
+    sketch(("ArrowDown", 6))
+    page.keyboard.press("n")
+    page.keyboard.type("bar")
+    page.keyboard.press("Enter")
+    page.wait_for_selector('.class[data-label="bar"]')
+    sketch(("ArrowUp", 6))
+    page.wait_for_selector("#answer.known")
+    assert page.inner_text("#verdict-label") == "bar"
+    page.keyboard.press("1")  # no, it belongs to the first class
+    until(page, ".class[data-label=dash] .thumb", 2)
+    page.locator('.class[data-label="bar"] .forget').focus()
+    page.keyboard.press("Delete")
+    until(page, ".class", 1)
+
+
+def test_what_people_type_is_text_and_nothing_else(page):
+    nasty = "<img src=x onerror=alert(1)>"
+    page.on("dialog", lambda dialog: page.complaints.append("a script ran"))
+    teach(page, nasty, circle())
+    teach(page, "مرحبا 🌙", cross())
+    assert labels(page) == [nasty, "مرحبا 🌙"]
+    assert answer(page, circle()) == nasty
+    assert page.locator("#answer img, .class-head img").count() == 0
+
+
+def test_a_task_is_downloaded_left_and_loaded_again(page, tmp_path):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    page.click("#open-tasks")
+    with page.expect_download() as waiting:
+        page.click("#download")
+    file = tmp_path / "moon.csn"
+    waiting.value.save_as(file)
+    page.click("#new-task")
+    page.wait_for_selector("#empty", state="visible")
+    page.click("#open-tasks")
+    page.set_input_files("#file", file)
+    until(page, ".thumb", 2)
+    assert labels(page) == ["moon", "kiss"]
+    assert answer(page, cross(0.03)) == "kiss"
+    Path(file).write_bytes(file.read_bytes()[:500])
+    page.click("#open-tasks")
+    page.set_input_files("#file", file)
+    page.wait_for_selector(".toast:has-text('truncated')")
+    page.keyboard.press("Escape")
+    assert labels(page) == ["moon", "kiss"]
+    page.complaints.clear()  # the refusal itself, which the browser counts as an error
+
+
+def test_a_sample_alphabet_is_learned_with_one_click(page):
+    page.locator("#empty-samples .sample").nth(1).click()
+    until(page, ".thumb", 16)
+    assert len(labels(page)) == 8
+
+
+def test_on_a_phone_it_fits_and_a_finger_draws(browser, address):
+    page = open_page(
+        browser, address, viewport={"width": 375, "height": 740}, has_touch=True, is_mobile=True, color_scheme="dark"
+    )
+    touch = page.context.new_cdp_session(page)
+    box = page.locator("#paper").bounding_box()
+
+    def finger(kind, *places):
+        points = [{"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]} for x, y in places]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    finger("touchStart", (0.3, 0.3))
+    for step in range(1, 8):
+        finger("touchMove", (0.3 + step / 20, 0.3 + step / 20))
+    finger("touchEnd")
+    page.fill("#name", "stroke")
+    page.click("#teach")
+    page.wait_for_selector('.class[data-label="stroke"]')
+    widths = "[document.documentElement.scrollWidth, innerWidth]"
+    assert page.evaluate(f"({widths})[0] <= ({widths})[1]"), "nothing sticks out to the right"
+    for button in page.locator("nav button").all():
+        size = button.bounding_box()
+        assert size["height"] >= 36
+        assert size["x"] + size["width"] <= 375
+    assert page.complaints == []
+    page.context.close()
+
+
+def test_the_token_comes_with_the_address_or_is_asked_for(browser, tmp_path):
+    with serving(tmp_path, token="s3cret") as base:
+        page = open_page(browser, f"{base}/#token=s3cret")
+        assert page.url == f"{base}/"
+        assert page.locator(".sample").count() > 0
+        page.context.close()
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(base)
+        page.fill("#token", "s3cret")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+        assert page.locator(".sample").count() > 0
+        context.close()
+
+
+def test_the_api_is_documented_offline(browser, address):
+    page = open_page(browser, f"{address}/docs")
+    described = page.evaluate("fetch('/openapi.json').then((answer) => answer.json())")
+    operations = sum(len(methods) for methods in described["paths"].values())
+    assert page.locator("#operations details").count() == operations
+    assert page.locator("#schemas details").count() == len(described["components"]["schemas"])
+    page.locator("summary", has_text=re.compile("/explain")).click()
+    assert "curl" in page.locator("details[open] pre").inner_text()
+    assert page.complaints == []
+    page.context.close()
