@@ -15,6 +15,7 @@ from csn.base.learner import BaseLearner, start_uniform
 from csn.base.lstm import LSTM
 from csn.baselines.maml import MAML
 from csn.baselines.matching import MatchingNetwork
+from csn.baselines.metanet import MetaNet
 from csn.baselines.nearest import NearestNeighbour
 from csn.baselines.prototypical import PrototypicalNetwork
 from csn.baselines.siamese import SiameseNetwork
@@ -103,6 +104,16 @@ def build_learner(
         return SiameseNetwork(network(config.key_size), way, size=config.key_size)
     if config.learner == "maml":
         return _maml(config, network(way), way, vocabulary)
+    if config.learner == "metanet":
+        return MetaNet(
+            _image(config, input_shape, vocabulary),
+            way,
+            filters=config.filters,
+            size=config.key_size,
+            units=config.g_units,
+            steps=config.gradient_parts,
+            temperature=config.temperature,
+        )
     if config.learner == "nearest":
         return NearestNeighbour(way)
     raise ValueError(f"unknown learner {config.learner!r}")
@@ -144,6 +155,14 @@ def _maml(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | N
         rate=config.rate,
         order=config.order,
     )
+
+
+def _image(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None) -> tuple[int, int, int]:
+    """The shape of images, or a ValueError from a learner whose networks are convolutions only."""
+    if vocabulary is not None or config.base != "cnn":
+        raise ValueError(f"{config.learner} is for images and model.base=cnn, got {config.base}: choose another preset")
+    channels, height, width = input_shape
+    return channels, height, width
 
 
 def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None) -> None:

@@ -44,10 +44,10 @@ class ModelConfig:
     units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
     neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
     Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
-    order: of MAML.
+    order: of MAML. g_units: of CSN's g and MetaNet's m and d. gradient_parts: of a support, which MetaNet's d reads.
     """
 
-    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest"] = "csn"
+    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest", "metanet"] = "csn"
     base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
@@ -73,6 +73,7 @@ class ModelConfig:
     inner_rate: float = 0.4
     rate: Rate = "fixed"
     order: Order = "second"
+    gradient_parts: int = 5
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ LEARNERS = [
     baseline("maml", IMAGE, symmetric=False, norm="group", test_steps=2),
     baseline("maml", (6,), symmetric=False, base="ffn", order="first", rate="one", inner_steps=2),
     baseline("maml", (2, 3), symmetric=False, base="ffn", rate="each", inner_rate=0.1),
+    baseline("metanet", IMAGE, ordered=True, symmetric=False),
+    baseline("metanet", IMAGE, ordered=True, symmetric=False, temperature=10.0, gradient_parts=2),
 ]
 
 
