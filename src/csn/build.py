@@ -13,12 +13,16 @@ from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner, start_uniform
 from csn.base.lstm import LSTM
+from csn.baselines.finetune import FineTuned
 from csn.baselines.maml import MAML
+from csn.baselines.mann import MANN
 from csn.baselines.matching import MatchingNetwork
+from csn.baselines.meta_lstm import MetaLSTM
 from csn.baselines.metanet import MetaNet
 from csn.baselines.nearest import NearestNeighbour
 from csn.baselines.prototypical import PrototypicalNetwork
 from csn.baselines.siamese import SiameseNetwork
+from csn.baselines.snail import SNAIL
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.fetch import Progress
@@ -102,8 +106,30 @@ def build_learner(
         )
     if config.learner == "siamese":
         return SiameseNetwork(network(config.key_size), way, size=config.key_size)
-    if config.learner == "maml":
-        return _maml(config, network(way), way, vocabulary)
+    if config.learner in ("maml", "meta-lstm"):
+        return _gradient_learner(config, network(way), way, vocabulary)
+    if config.learner == "snail":
+        return SNAIL(network(config.key_size), way, size=config.key_size, length=config.sequence_length)
+    if config.learner == "mann":
+        return MANN(
+            network(config.key_size),
+            way,
+            size=config.key_size,
+            units=config.units,
+            rows=config.memory_rows,
+            row_size=config.memory_size,
+            heads=config.heads,
+            temperature=config.temperature,
+        )
+    if config.learner == "finetune":
+        return FineTuned(
+            network(config.key_size),
+            way,
+            head=config.head,
+            steps=config.inner_steps,
+            rate=config.inner_rate,
+            temperature=config.temperature or 10.0,
+        )
     if config.learner == "metanet":
         return MetaNet(
             _image(config, input_shape, vocabulary),
@@ -139,13 +165,22 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
     )
 
 
-def _maml(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | None) -> MAML:
-    """MAML; its softmax layer starts at 0, as that of every base learner."""
+def _gradient_learner(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | None) -> MAML:
+    """MAML or the Meta-Learner LSTM; the softmax layer starts at 0, as that of every base learner."""
     if vocabulary is not None:
         raise ValueError(
-            "MAML is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"
+            f"{config.learner} is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"
         )
     start_uniform([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
+    if config.learner == "meta-lstm":
+        return MetaLSTM(
+            network,
+            way,
+            units=config.g_units,
+            inner_steps=config.inner_steps,
+            test_steps=config.test_steps,
+            inner_rate=config.inner_rate,
+        )
     return MAML(
         network,
         way,

@@ -18,6 +18,7 @@ else:
     import tomli as tomllib
 
 from csn.base.cnn import Norm
+from csn.baselines.finetune import Head
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
 from csn.memory import Attention
@@ -44,10 +45,15 @@ class ModelConfig:
     units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
     neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
     Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
-    order: of MAML. g_units: of CSN's g and MetaNet's m and d. gradient_parts: of a support, which MetaNet's d reads.
+    order: of MAML; the first three of the Meta-Learner LSTM and (without test_steps) of fine-tuning too. head: of
+    fine-tuning. g_units: of CSN's g, MetaNet's m and d, and the Meta-Learner LSTM. gradient_parts: of a support, which
+    MetaNet's d reads. sequence_length: for which SNAIL is laid out, way + 1 if None. memory_rows, memory_size, heads
+    and units (of its controller): of MANN.
     """
 
-    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest", "metanet"] = "csn"
+    learner: Literal[
+        "csn", "prototypical", "matching", "maml", "siamese", "nearest", "metanet", "snail", "mann", "finetune"
+    ] = "csn"
     base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
@@ -74,6 +80,11 @@ class ModelConfig:
     rate: Rate = "fixed"
     order: Order = "second"
     gradient_parts: int = 5
+    sequence_length: int | None = None
+    memory_rows: int = 128
+    memory_size: int = 40
+    heads: int = 4
+    head: Head = "linear"
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ from csn.base.cnn import CNN
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner
 from csn.baselines.nearest import NearestNeighbour
+from csn.baselines.snail import SNAIL
 from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.episode import Episode, Examples
+from csn.keys import MLPKey
 from csn.learner import FewShotLearner
 from csn.neurons import TANH
 
@@ -75,6 +77,12 @@ def baseline(
     return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric)
 
 
+def small_snail() -> FewShotLearner:
+    """The preset's blocks are too large for a quick test."""
+    embedding = MLPKey(6, size=8, units=10)
+    return SNAIL(embedding, WAY, size=8, filters=12, attention=((8, 8), (16, 16), (16, 16)))
+
+
 LEARNERS = [
     csn("csn-gradient-cnn", IMAGE, base="cnn", conditioning="gradient"),
     csn("csn-df-cnn", IMAGE, base="cnn", conditioning="df", temperature=10.0),
@@ -95,6 +103,12 @@ LEARNERS = [
     baseline("maml", IMAGE, symmetric=False, norm="group", test_steps=2),
     baseline("maml", (6,), symmetric=False, base="ffn", order="first", rate="one", inner_steps=2),
     baseline("maml", (2, 3), symmetric=False, base="ffn", rate="each", inner_rate=0.1),
+    Case("snail", small_snail, (6,), ordered=True),
+    baseline("mann", (6,), ordered=True, symmetric=False, base="ffn", temperature=10.0, memory_rows=20, heads=2),
+    baseline("finetune", IMAGE, norm="batch", inner_steps=20, inner_rate=1.0),
+    baseline("finetune", (6,), base="ffn", head="cosine", inner_steps=20, inner_rate=1.0),
+    baseline("meta-lstm", (6,), symmetric=False, base="ffn", inner_steps=2),
+    baseline("meta-lstm", IMAGE, symmetric=False, norm="group", inner_steps=1, test_steps=2),
     baseline("metanet", IMAGE, ordered=True, symmetric=False),
     baseline("metanet", IMAGE, ordered=True, symmetric=False, temperature=10.0, gradient_parts=2),
 ]

@@ -261,7 +261,7 @@ def test_maml_refuses_what_it_cannot_do():
         maml(inner_steps=0)
     with pytest.raises(ValueError, match=r"'third'.*first, second"):
         maml(order="third")
-    with pytest.raises(ValueError, match=r"images.*another preset"):
+    with pytest.raises(ValueError, match=r"(?s)images.*another preset"):
         build_learner(ModelConfig(learner="maml", base="lstm"), (7,), 3, 20)
 
 

@@ -20,8 +20,15 @@ from csn.base.sentences import initialise_lstm
 CHUNK = 4096  # rows
 
 
+class State(NamedTuple):
+    """h and c (H, R)."""
+
+    h: Tensor
+    c: Tensor
+
+
 class CoordinateLSTM(nn.Module):
-    """One LSTM layer and a linear output of its last state, shared by all rows."""
+    """One LSTM layer, the same for all rows, and a linear layer from its state to a number."""
 
     def __init__(self, inputs: int, *, units: int = 20) -> None:
         super().__init__()
@@ -30,68 +37,58 @@ class CoordinateLSTM(nn.Module):
         self.output = nn.Linear(units, 1)
 
     def forward(self, sequence: Tensor) -> Tensor:
-        """(T, k, R) -> (R,). The sequence is data: no gradient flows into it."""
-        W, U, *biases = self.lstm.parameters()
-        chunks = [_LastState.apply(chunk, W, U, sum(biases)) for chunk in sequence.detach().split(CHUNK, dim=2)]
-        weight, bias = self.output.weight, self.output.bias
-        return torch.cat([weight @ h for h in chunks], dim=1).squeeze(0) + bias
+        """(T, k, R) -> (R,), after the last step. The sequence is data: no gradient flows into it."""
+        states = []
+        for chunk in sequence.split(CHUNK, dim=2):
+            state = None
+            for x in chunk:
+                state = lstm_step(self.lstm, x, state)
+            assert state is not None
+            states.append(self.output.weight @ state.h)
+        return torch.cat(states, dim=1).squeeze(0) + self.output.bias
 
 
-class _Step(NamedTuple):
-    """What a step leaves for the backward pass: sigmoids of all gates (4 H, R), tanh(c) and c (H, R)."""
+def lstm_step(lstm: nn.LSTM, x: Tensor, state: State | None) -> State:
+    """One step of torch's LSTM of one layer, on rows that are columns: x (k, R) is data. None is the state 0."""
+    W, U, *biases = lstm.parameters()
+    weight = torch.cat([W, sum(biases).unsqueeze(1), U], dim=1)  # type: ignore[union-attr]
+    if state is None:
+        zero = x.new_zeros(U.shape[1], x.shape[1])
+        state = State(zero, zero)
+    return State(*_Cell.apply(x.detach(), state.h, state.c, weight))
 
-    gates: Tensor
-    squashed: Tensor
-    c: Tensor
 
-
-class _LastState(torch.autograd.Function):
-    """h_T of an LSTM over (T, k, R), from h_0 = c_0 = 0."""
+class _Cell(torch.autograd.Function):
+    """x, 1 and h stand in one matrix, so that the gates take one product."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, input_weight: Tensor, recurrent_weight: Tensor, bias: Tensor) -> Tensor:
-        """Step by step; x_t, 1 and h_{t-1} stand in one matrix, so that a step takes one product."""
-        (T, k, R), H = x.shape, recurrent_weight.shape[1]
-        below = torch.cat([x, x.new_ones(T, 1, R), x.new_zeros(T, H, R)], dim=1)
-        weight = torch.cat([input_weight, bias[:, None], recurrent_weight], dim=1)
+    def forward(ctx: Any, x: Tensor, h: Tensor, c: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """x (k, R), h and c (H, R), weight (4 H, k + 1 + H) -> the next h and c."""
+        H = len(h)
+        below = torch.cat([x, torch.ones_like(x[:1]), h])
         doubled = weight.clone()
         doubled[2 * H : 3 * H] *= 2
-        steps: list[_Step] = []
-        for t in range(T):
-            gates = (doubled @ below[t]).sigmoid_()
-            i, f, v, o = gates.chunk(4)
-            c = (v * 2).sub_(1).mul_(i)
-            if steps:
-                c.addcmul_(f, steps[-1].c)
-            squashed = (c * 2).sigmoid_().mul_(2).sub_(1)
-            steps.append(_Step(gates, squashed, c))
-            h = torch.mul(squashed, o, out=below[t + 1, k + 1 :]) if t + 1 < T else squashed * o
-        ctx.steps, ctx.inputs = steps, k
-        ctx.save_for_backward(below, weight)
-        return h
+        gates = (doubled @ below).sigmoid_()
+        i, f, v, o = gates.chunk(4)
+        after = (v * 2).sub_(1).mul_(i).addcmul_(f, c)
+        squashed = (after * 2).sigmoid_().mul_(2).sub_(1)
+        ctx.save_for_backward(below, weight, gates, squashed, c)
+        return squashed * o, after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Back through the steps; d sigmoid = s (1 - s), and v = 2 s - 1 of twice its argument."""
-        (below, weight), steps, k, (dh,) = ctx.saved_tensors, ctx.steps, ctx.inputs, outputs
-        U, dweight, dc = weight[:, k + 1 :], torch.zeros_like(weight), torch.zeros_like(dh)
-        delta = torch.empty_like(steps[0].gates)
-        for t in reversed(range(len(steps))):
-            gates, squashed, _ = steps[t]
-            i, f, v, o = gates.chunk(4)
-            di, df, dv, do = delta.chunk(4)
-            dc.addcmul_(dh.mul(o), (squashed * squashed).neg_().add_(1))
-            torch.mul(dh, squashed, out=do)
-            torch.mul(dc, (v * 2).sub_(1), out=di)
-            torch.mul(dc, i, out=dv).mul_(4)  # 2 of v = 2 s - 1, 2 of its doubled argument
-            if t:
-                torch.mul(dc, steps[t - 1].c, out=df)
-            else:
-                df.zero_()
-            delta.mul_(gates).addcmul_(delta, gates, value=-1)
-            dweight.addmm_(delta, below[t].T)
-            if t:
-                dc.mul_(f)
-                dh = U.T @ delta
-        return None, dweight[:, :k], dweight[:, k + 1 :], dweight[:, k]
+        """d sigmoid = s (1 - s), and v = 2 s - 1 of twice its argument."""
+        below, weight, gates, squashed, c = ctx.saved_tensors
+        dh, dc = outputs
+        i, f, v, o = gates.chunk(4)
+        delta = torch.empty_like(gates)
+        di, df, dv, do = delta.chunk(4)
+        dc = torch.addcmul(dc, dh * o, (squashed * squashed).neg_().add_(1))
+        torch.mul(dh, squashed, out=do)
+        torch.mul(dc, (v * 2).sub_(1), out=di)
+        torch.mul(dc, i, out=dv).mul_(4)  # 2 of v = 2 s - 1, 2 of its doubled argument
+        torch.mul(dc, c, out=df)
+        delta.mul_(gates).addcmul_(delta, gates, value=-1)
+        dh_before = weight[:, -len(c) :].T @ delta if ctx.needs_input_grad[1] else None
+        return None, dh_before, dc.mul_(f), delta @ below.T
