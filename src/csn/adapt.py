@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from csn.terminal import console, say
 
 if TYPE_CHECKING:
     from csn.classifier import FewShotClassifier
 
-console = Console()
 SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
 
 
@@ -27,7 +27,7 @@ def adapt(options: argparse.Namespace) -> int:
     classifier.fit([path for path, _ in files], [label for _, label in files])
     classifier.save(options.out)
     size = options.out.stat().st_size
-    _say(f"learned {len(files)} examples of {len(classifier.classes_)} classes into {options.out} ({size:,} bytes)")
+    say(f"learned {len(files)} examples of {len(classifier.classes_)} classes into {options.out} ({size:,} bytes)")
     return 0
 
 
@@ -86,7 +86,3 @@ def _classifier() -> type[FewShotClassifier]:
     except ImportError as error:
         raise ValueError(str(error)) from error
     return FewShotClassifier
-
-
-def _say(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner, start_uniform
 from csn.base.lstm import LSTM
 from csn.baselines.finetune import FineTuned
+from csn.baselines.lstm_lm import LanguageModel
 from csn.baselines.maml import MAML
 from csn.baselines.mann import MANN
 from csn.baselines.matching import MatchingNetwork
@@ -27,11 +28,12 @@ from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.fetch import Progress
 from csn.data.omniglot import load_omniglot
-from csn.data.penn_treebank import load_penn_treebank
+from csn.data.penn_treebank import load_penn_treebank, penn_treebank_text
+from csn.data.running_text import RunningText
 from csn.data.source import Dataset
 from csn.data.strokes import load_strokes
-from csn.data.text_files import load_king_james
-from csn.data.toy_language import load_toy_language
+from csn.data.text_files import king_james_text, load_king_james, load_text, running_text_of
+from csn.data.toy_language import load_toy_language, toy_text
 from csn.keys import CNNKey, MLPKey
 from csn.learner import FewShotLearner
 from csn.memory import MemoryFunction
@@ -41,10 +43,14 @@ from csn.sentence_keys import LSTMKey, NeighbourKey
 
 @dataclass(frozen=True)
 class DataEntry:
-    """A data set that can be asked for by name; `load` takes a callback for the progress of a download."""
+    """A data set that can be asked for by name; `load` and `text` take a callback for the progress of a download.
+
+    text: the same for a language model, of data sets that are texts.
+    """
 
     about: str
     load: Callable[[Progress | None], Dataset]
+    text: Callable[[Progress | None], RunningText] | None = None
 
 
 DATASETS = {
@@ -58,24 +64,58 @@ DATASETS = {
         lambda progress: load_omniglot(protocol="background", progress=progress),
     ),
     "toy-language": DataEntry(
-        "sentences of a made-up language, one word blanked; embedded, no download", lambda _: load_toy_language()
+        "sentences of a made-up language, one word blanked; embedded, no download",
+        lambda _: load_toy_language(),
+        lambda _: toy_text(),
     ),
     "king-james": DataEntry(
         "49,000 clauses of the King James Bible, one word blanked; comes with csn[text], no download",
         lambda _: load_king_james(),
+        lambda _: king_james_text(),
     ),
     "penn-treebank": DataEntry(
         "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
         lambda progress: load_penn_treebank(progress=progress),
+        lambda progress: penn_treebank_text(progress=progress),
+    ),
+    "penn-treebank-unread": DataEntry(
+        "the same with validation and test sentences that its language-model oracle has not read",
+        lambda progress: load_penn_treebank(held_out_from="more", progress=progress),
+        lambda progress: penn_treebank_text(held_out_from="more", progress=progress),
     ),
 }
 
 
+TEXT_FILES = (".txt", ".txt.gz")
+
+
 def load_data(name: str, progress: Progress | None = None) -> Dataset:
-    """A data set by name."""
+    """A data set by name, or the text file of that path (one sentence a line)."""
+    if name.endswith(TEXT_FILES):
+        return load_text(name)
+    return _entry(name).load(progress)
+
+
+def load_running_text(name: str, progress: Progress | None = None) -> RunningText:
+    """A text by name or path, for a language model."""
+    if name.endswith(TEXT_FILES):
+        return running_text_of(name)
+    text = _entry(name).text
+    if text is None:
+        texts = ", ".join(other for other, entry in DATASETS.items() if entry.text)
+        raise ValueError(f"a language model needs a text, {name!r} is none: choose one of {texts}")
+    return text(progress)
+
+
+def load_tasks(config: ModelConfig, name: str) -> Dataset:
+    """A data set as a learner knows it: a language model's vocabulary has the held-out words."""
+    return load_running_text(name).tasks if config.learner == "lstm-lm" else load_data(name)
+
+
+def _entry(name: str) -> DataEntry:
     if name not in DATASETS:
-        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
-    return DATASETS[name].load(progress)
+        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or a text file (.txt)")
+    return DATASETS[name]
 
 
 def build_learner(
@@ -142,6 +182,8 @@ def build_learner(
         )
     if config.learner == "nearest":
         return NearestNeighbour(way)
+    if config.learner == "lstm-lm":
+        return _language_model(config, way, vocabulary)
     raise ValueError(f"unknown learner {config.learner!r}")
 
 
@@ -162,6 +204,7 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
         temperature=config.temperature,
         attention=config.attention,
         guard=config.guard,
+        shifted=config.shifted,
     )
 
 
@@ -198,6 +241,19 @@ def _image(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | 
         raise ValueError(f"{config.learner} is for images and model.base=cnn, got {config.base}: choose another preset")
     channels, height, width = input_shape
     return channels, height, width
+
+
+def _language_model(config: ModelConfig, way: int, vocabulary: int | None) -> LanguageModel:
+    """The LSTM-LM oracle."""
+    assert vocabulary is not None  # _check_input saw to it
+    return LanguageModel(
+        vocabulary,
+        way,
+        embedding=config.embedding,
+        units=config.units,
+        layers=config.layers,
+        dropout=config.dropout[0],
+    )
 
 
 def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None) -> None:
@@ -261,6 +317,7 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
             units=config.units,
             layers=config.layers,
             dropout=config.embedding_dropout,
+            align=config.align,
             shift_rule=config.shift_rule,
         )
     return EncodedFFN(
@@ -282,6 +339,7 @@ def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
             vocabulary,
             size=size,
             neighbours=config.neighbours,
+            layers=config.key_layers,
             embedding=config.embedding,
             dropout=config.embedding_dropout,
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ try:
 except ImportError as error:
     raise ImportError('FewShotClassifier needs scikit-learn 1.6 or later: pip install "csn[sklearn]"') from error
 
-from csn.inputs import InputSpec, as_input, prepare
+from csn.explanation import Explanation, Source
+from csn.inputs import InputSpec, as_input, is_table, prepare
 from csn.labels import as_labels, class_array
 from csn.learner import FewShotLearner
-from csn.pretrained import INK, fingerprint, open_folder, open_shipped, own
+from csn.pretrained import INK, fingerprint, open_folder, open_shipped, own, shipped_threshold
 from csn.remembered import Remembered
 from csn.taskfile import TaskFile, read_task, readable, same_form, write_task
 
@@ -30,34 +31,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Source:
-    """A remembered example that a prediction came from: its index, its label and the attention it got."""
-
-    index: int
-    label: Any
-    weight: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a prediction came from. label: None if unknown; sources: largest weight first, weights sum to one.
-
-    probabilities: of every class. similarity: the best cosine between the input's key and a remembered one.
-    """
-
-    label: Any
-    probabilities: dict[Any, float]
-    similarity: float
-    sources: tuple[Source, ...]
-
-
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """Learns classes from a few examples each, one forward pass per example, with no training.
 
     model: weights that come with the package. run: instead, the folder of a trained run. learner: instead, any learner
     (it is copied). unknown_threshold: `predict` answers None for an input whose best `similarity` to what is remembered
-    is lower (`csn.unknown.calibrate_unknown` finds one). device: where the learner runs.
+    is lower: a number (`csn.unknown.calibrate_unknown` finds one), or "calibrated" for the one that came with the
+    package's weights. device: where the learner runs.
 
     X may be arrays, tensors, pictures or file paths (see `csn.inputs.prepare`), labels anything hashable. With more
     classes than the learner has outputs they hold a tournament (see `csn.remembered`). After `fit`: `classes_`,
@@ -70,7 +50,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         *,
         run: str | os.PathLike[str] | None = None,
         learner: FewShotLearner | None = None,
-        unknown_threshold: float | None = None,
+        unknown_threshold: float | Literal["calibrated"] | None = None,
         device: str = "cpu",
     ) -> None:
         self.model = model
@@ -130,9 +110,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """(m,) labels; with an `unknown_threshold`, an object array with None for what is like nothing remembered."""
         prepared = self._queries(X)
         labels = self.classes_[self._probabilities(prepared).argmax(1)]
-        if self.unknown_threshold is None:
+        if (threshold := self.threshold()) is None:
             return labels
-        known = self.remembered_.similarity(prepared).cpu().numpy() >= self.unknown_threshold
+        known = self.remembered_.similarity(prepared).cpu().numpy() >= threshold
         answers = np.full(len(labels), None, dtype=object)
         answers[known] = labels[known]
         return answers
@@ -147,6 +127,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         right = [answer == label for answer, label in zip(answers.tolist(), as_labels(y, len(answers)), strict=True)]
         return float(np.average(right, weights=sample_weight))
 
+    def threshold(self) -> float | None:
+        """`unknown_threshold` as a number; None to answer always."""
+        if isinstance(self.unknown_threshold, str):
+            if self.unknown_threshold != "calibrated" or self.run is not None or self.learner is not None:
+                raise ValueError(
+                    f"unknown_threshold is a number, or 'calibrated' with weights of the package, got "
+                    f"{self.unknown_threshold!r}: find one with csn.unknown.calibrate_unknown"
+                )
+            return shipped_threshold(self.model)
+        return self.unknown_threshold
+
     def similarity(self, X: Any) -> np.ndarray:
         """(m,) the best cosine between the key of each input and a remembered key: what `unknown_threshold` cuts."""
         return self.remembered_.similarity(self._queries(X)).cpu().numpy()
@@ -158,9 +149,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         prepared = self._queries(X)
         attention, similarity = self.remembered_.attention(prepared), self.remembered_.similarity(prepared).tolist()
-        found = []
+        found, threshold = [], self.threshold()
         for row, weights, cosine in zip(self._probabilities(prepared), attention, similarity, strict=True):
-            known = self.unknown_threshold is None or cosine >= self.unknown_threshold
+            known = threshold is None or cosine >= threshold
             names = self.classes_.tolist()
             sources = [Source(i, self.remembered_.labels[i], weight) for i, weight in weights.items()]
             found.append(
@@ -198,7 +189,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             "fingerprint": fingerprint(self.learner_),
             "way": self.learner_.way,
             "input": list(self.input_.shape),
-            "unknown_threshold": self.unknown_threshold,
+            "unknown_threshold": self.threshold(),
         }
         inputs = torch.stack(remembered.inputs)
         write_task(Path(path), TaskFile(inputs, list(remembered.labels), remembered.first_rows(), about))
@@ -226,14 +217,35 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             unknown_threshold=threshold,
             device=device,
         )
-        opened, spec = loaded._open()
-        if fingerprint(opened) != task.about.get("fingerprint"):
-            raise ValueError(f"{path} was made with other weights than these: give the run or learner it was made with")
-        loaded._restore(path, opened, spec, task)
+        loaded._restore(path, *loaded._open(), task)
         return loaded
 
+    def blank(self) -> FewShotClassifier:
+        """A classifier that remembers nothing yet and shares this one's model, which is opened once for all of them."""
+        if not hasattr(self, "learner_"):
+            self.learner_, spec = self._open()
+            self.input_ = spec or INK
+        other = copy.copy(self)
+        other.remembered_ = Remembered(self.learner_)
+        other._set_classes()
+        return other
+
+    def recall(self, inputs: Tensor, labels: Iterable[Hashable]) -> FewShotClassifier:
+        """Add examples in the form of `inputs_`, as they are; each is described when it is first needed."""
+        names = list(labels)
+        self._remembered(empty=True).restore(inputs, names, [{} for _ in names])
+        self._set_classes()
+        return self
+
+    def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:
+        """Remember what a task file made with this very (opened) model holds, and nothing else."""
+        self._restore(path, self.learner_, self.input_, read_task(Path(path)))
+        return self
+
     def _restore(self, path: Any, learner: FewShotLearner, spec: InputSpec | None, task: TaskFile) -> None:
-        """Take over a task whose weights are known to be these; its shapes are checked against the model's own."""
+        """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
+        if fingerprint(learner) != task.about.get("fingerprint"):
+            raise ValueError(f"{path} was made with other weights than these: give the run or learner it was made with")
         inputs, given = task.inputs, task.about.get("input")
         if not isinstance(given, list) or not all(type(size) is int for size in given):
             raise ValueError(f"{path} does not hold a whole task: its input shape is {given!r}")
@@ -265,6 +277,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         array[:] = labels
         return array
 
+    @property
+    def inputs_(self) -> Tensor:
+        """(n, *input) every remembered example as the learner takes it; images are bytes, ink is 255."""
+        inputs = self._remembered(empty=True).inputs
+        return torch.stack(inputs) if inputs else torch.empty(0, *self.input_.shape, dtype=torch.uint8)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "remembered_")
 
@@ -295,8 +313,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if hasattr(X, "__array__") and not hasattr(X, "shape") and not hasattr(X, "getbands"):
             X = np.asarray(X)
         if spec is None:
-            spec = InputSpec((np.shape(X)[1],)) if not isinstance(X, Tensor) and _is_table(X) else INK
-        if spec.vocabulary is None and not isinstance(X, Tensor) and (len(spec.shape) == 1 or _is_table(X)):
+            spec = InputSpec((np.shape(X)[1],)) if not isinstance(X, Tensor) and is_table(X) else INK
+        if spec.vocabulary is None and not isinstance(X, Tensor) and (len(spec.shape) == 1 or is_table(X)):
             X = validate_data(self, X, reset=reset, dtype="numeric")
         dtype = next((parameter.dtype for parameter in learner.parameters()), torch.get_default_dtype())
         return prepare(X, spec, dtype), spec
@@ -320,12 +338,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _set_classes(self) -> None:
         self.classes_ = class_array(self.remembered_.labels)
-
-
-def _is_table(X: Any) -> bool:
-    """Whether X is two-dimensional data (an array, a data frame, lists of numbers, a sparse matrix)."""
-    if hasattr(X, "shape"):
-        return len(X.shape) == 2
-    if isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple) and X[0]:
-        return isinstance(X[0][0], int | float)
-    return False

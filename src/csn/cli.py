@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     _add_data(commands)
     _add_adapt(commands)
     _add_predict(commands)
+    _add_demo(commands)
     return top
 
 
@@ -86,13 +87,22 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
     evaluate.add_argument("--way", type=int, help="classes of a task, at most the trained number")
     evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
-    evaluate.add_argument("--queries", type=int, default=15, help="unseen examples of a class (default: %(default)s)")
-    evaluate.add_argument("--tasks", type=int, default=400, help="number of tasks (default: %(default)s)")
+    evaluate.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
+    evaluate.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
+    formed = evaluate.add_mutually_exclusive_group()
+    formed.add_argument(
+        "--within-alphabet", action="store_true", help="draw the classes of a task from one alphabet: harder"
+    )
+    formed.add_argument(
+        "--all-inclusive",
+        action="store_true",
+        help="instead, divide all classes of the split into groups and solve each group once",
+    )
     evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
     evaluate.add_argument(
         "--beside",
         action="store_true",
-        help="show the untrained model and nearest neighbour on pixels on the same tasks",
+        help="show the untrained model and, of images, nearest neighbour on pixels on the same tasks",
     )
     evaluate.add_argument(
         "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
@@ -101,8 +111,31 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
 
 
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
-    report = commands.add_parser("report", help="learning curve and an episode's picture of a run")  # type: ignore[attr-defined]
-    report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    report = commands.add_parser(  # type: ignore[attr-defined]
+        "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
+    )
+    report.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN",
+        help="folder of a trained run (without it: fill the tables of --pages)",
+    )
+    report.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("results"),
+        help="folder of result files for the tables (default: %(default)s)",
+    )
+    report.add_argument(
+        "--pages",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        default=[Path("README.md"), Path("docs/results.md")],
+        help="pages whose marked tables are written anew (default: README.md docs/results.md)",
+    )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")
@@ -156,6 +189,33 @@ def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
     predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
     predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
     predict.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
+    demo = commands.add_parser("demo", help="a page that learns what you draw, and its HTTP API")  # type: ignore[attr-defined]
+    demo.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
+    demo.add_argument("--port", type=int, default=8765, help="0 picks a free one (default: %(default)s)")
+    demo.add_argument("--open", action="store_true", help="open the page in a browser")
+    demo.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where tasks are kept (default: csn/demo in your data folder)"
+    )
+    demo.add_argument("--token", help="clients must send it (default: none needed)")
+    demo.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a host name that the server answers to besides localhost; may be repeated",
+    )
+    demo.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    demo.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    demo.add_argument(
+        "--unknown-threshold",
+        type=float,
+        metavar="COSINE",
+        help="answer unknown below this similarity (default: found on generated characters at the start)",
+    )
+    demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
 
 
 def _add_machine(command: argparse.ArgumentParser) -> None:

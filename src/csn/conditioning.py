@@ -91,10 +91,17 @@ class GatedInfo:
 
     def values(self, g: MemoryFunction) -> LayerValues:
         """Eq. 2 at n + 1 points: V_{t,i} = g(0) + 1[a_{t,i} > 0] (g(e_i) - g(0))."""
-        points = F.pad(self.error.flatten(0, 1), (0, 0, 0, 1))  # every e_i, and 0
-        written = g(points)
+        return self.gated(*self.points(g))
+
+    def points(self, g: MemoryFunction) -> tuple[Tensor, Tensor]:
+        """g(e_i) - g(0) for every example (b, n), and g(0) ()."""
+        written = g(F.pad(self.error.flatten(0, 1), (0, 0, 0, 1)))  # every e_i, and 0
         off = written[-1]
-        return GatedValues(self.gate, (written[:-1] - off).view(self.error.shape[:2]), off)
+        return (written[:-1] - off).view(self.error.shape[:2]), off
+
+    def gated(self, gain: Tensor, off: Tensor) -> LayerValues:
+        """Eq. 2 from g at its n + 1 points."""
+        return GatedValues(self.gate, gain, off)
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,12 @@ class DirectFeedback:
 
 
 Conditioning = ErrorGradient | DirectFeedback
+
+
+def write(infos: Sequence[LayerInfo], g: MemoryFunction) -> tuple[LayerValues, ...]:
+    """Eq. 2 for the layers of one network: the gated ones share their errors, and with them what g makes of these."""
+    points = next((info.points(g) for info in infos if isinstance(info, GatedInfo)), None)
+    return tuple(info.gated(*points) if points and isinstance(info, GatedInfo) else info.values(g) for info in infos)
 
 
 def preprocess_gradient(gradient: Tensor, p: float = 7.0) -> Tensor:

@@ -18,23 +18,28 @@ else:
     import tomli as tomllib
 
 from csn.base.cnn import Norm
+from csn.base.sentences import Alignment
 from csn.baselines.finetune import Head
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
 from csn.memory import Attention
-from csn.neurons import ShiftRule
+from csn.neurons import ShiftedLayers, ShiftRule
 
 RECIPES = ("paper", "plus")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task."""
+    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task.
+
+    vary: train on tasks of any way from 2 to C and any shot from 1 to k, and choose the model on C-way 1-shot ones.
+    """
 
     name: str = "strokes"
     way: int = 5
     shot: int = 1
     queries: int = 5
+    vary: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,10 @@ class ModelConfig:
     """Which learner and network. Fields that they have no use for are ignored.
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
-    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). embedding, embedding_dropout, key and
-    neighbours (on either side of the blank, for the key of that name): for sentences. distance: of Prototypical
+    units and layers: of the FFN, or of the LSTM (its encoder, in "lstm-ffn"). shifted: layers that the shifts of "csn"
+    reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key,
+    neighbours and key_layers (words on either side of the blank, and layers over them, of the key of that name): for
+    sentences. distance: of Prototypical
     Networks. context_steps: of Matching Networks, 0 for no context. inner_steps, test_steps, inner_rate, rate and
     order: of MAML; the first three of the Meta-Learner LSTM and (without test_steps) of fine-tuning too. head: of
     fine-tuning. g_units: of CSN's g, MetaNet's m and d, and the Meta-Learner LSTM. gradient_parts: of a support, which
@@ -52,7 +59,18 @@ class ModelConfig:
     """
 
     learner: Literal[
-        "csn", "prototypical", "matching", "maml", "siamese", "nearest", "metanet", "snail", "mann", "finetune"
+        "csn",
+        "prototypical",
+        "matching",
+        "siamese",
+        "nearest",
+        "maml",
+        "metanet",
+        "snail",
+        "mann",
+        "meta-lstm",
+        "finetune",
+        "lstm-lm",
     ] = "csn"
     base: Literal["cnn", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
@@ -62,10 +80,13 @@ class ModelConfig:
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     shift_rule: ShiftRule = "squashed"
+    shifted: ShiftedLayers = "all"
+    align: Alignment = "blank"
     embedding: int = 100
     embedding_dropout: float = 0.0
     key: Literal["neighbours", "lstm"] = "neighbours"
     neighbours: int = 2
+    key_layers: int = 1
     key_size: int = 64
     g_units: int = 20
     g: Literal["mlp", "simple"] = "mlp"
@@ -89,7 +110,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Counts are tasks, not steps."""
+    """How to train. Counts are tasks, not steps; of a language model, sentences."""
 
     tasks: int = 100_000
     tasks_per_step: int = 4

@@ -7,9 +7,12 @@ Shape letters, here and everywhere: `b` tasks in the batch, `n` support examples
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+SupportOf = Literal["examples", "words"]
 
 
 @dataclass(frozen=True)

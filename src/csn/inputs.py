@@ -74,6 +74,15 @@ def as_input(prepared: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return prepared.to(dtype).div_(255) if prepared.dtype == torch.uint8 else prepared
 
 
+def is_table(X: Any) -> bool:
+    """Whether X is two-dimensional data (an array, a data frame, lists of numbers, a sparse matrix)."""
+    if hasattr(X, "shape"):
+        return len(X.shape) == 2
+    if isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple) and X[0]:
+        return isinstance(X[0][0], int | float)
+    return False
+
+
 def open_image(path: str | os.PathLike[str]) -> np.ndarray:
     """A picture file as (h, w, 1 to 4) uint8; refused before it is decoded if it is too large or of another kind."""
     image = _pillow()

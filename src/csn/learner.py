@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.episode import Episode, Examples, check_query_labels
+from csn.episode import Episode, Examples, SupportOf, check_query_labels
 
 Task = Any
 """Whatever a learner makes of a support set. State lives here, never in the module."""
@@ -26,6 +26,8 @@ class FewShotLearner(nn.Module, ABC):
 
     way: int
     """The largest number of classes C it can tell apart."""
+    reads: SupportOf = "examples"
+    """What a support shows it: examples of the classes, or their names (an oracle)."""
 
     @abstractmethod
     def describe(self, support: Examples, way: int | None = None) -> Task:

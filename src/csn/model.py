@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner
-from csn.conditioning import Conditioning, DirectFeedback
+from csn.conditioning import Conditioning, DirectFeedback, write
 from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary
 from csn.memory import Attention, MemoryFunction, TaskMemory
+from csn.neurons import ShiftedLayers, shifted_layers
 
 GUARD_DRAWS = 32
 
@@ -24,6 +26,7 @@ class CSN(FewShotLearner):
 
     temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
     guard: make sure that g starts out helpful (see `guard_initialisation`).
+    shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class CSN(FewShotLearner):
         temperature: float | None = None,
         attention: Attention = "soft",
         guard: bool = True,
+        shifted: ShiftedLayers = "all",
     ) -> None:
         super().__init__()
         expected = conditioning.size(base.way)
@@ -46,6 +50,7 @@ class CSN(FewShotLearner):
         self.way = base.way
         self.base, self.key_function, self.memory_function = base, key_function, memory_function
         self.conditioning, self.attention = conditioning, attention
+        self.shifted = shifted_layers(shifted, len(base.activations) + 1)
         if temperature is not None and temperature <= 0:
             raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
         self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
@@ -92,13 +97,13 @@ class CSN(FewShotLearner):
         return flat
 
     def _write(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
-        """Eq. 2 for every adapted layer, from the unshifted base learner's behaviour on the support."""
+        """Eq. 2 for every shifted layer, from the unshifted base learner's behaviour on the support."""
         needs_graph = self.conditioning.needs_graph
         with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
             features, targets = ordinary(features), ordinary(labels)
             output = self.base.head(features.requires_grad_(needs_graph))
             infos = self.conditioning(output, targets, self.base.activations, way)
-        values = tuple(info.values(self.memory_function) for info in infos)
+        values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
         return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
 
     def _attend(self, query_keys: Tensor, memory: TaskMemory) -> Tensor:
@@ -107,7 +112,8 @@ class CSN(FewShotLearner):
 
     def _predict(self, features: Tensor, attention: Tensor, memory: TaskMemory) -> Tensor:
         """The base learner under the shifts of eq. 4; outputs beyond the task's classes are cut off."""
-        shifts = tuple(beta.flatten(0, 1) for beta in memory.read(attention))
+        betas = iter(memory.read(attention))
+        shifts = tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
         logits = self.base.head(features, shifts).logits
         return logits.unflatten(0, attention.shape[:2])[..., : memory.way]
 

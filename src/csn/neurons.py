@@ -14,6 +14,8 @@ from torch import Tensor
 
 ShiftRule = Literal["squashed", "raw", "inside"]
 SHIFT_RULES: tuple[ShiftRule, ...] = get_args(ShiftRule)
+ShiftedLayers = Literal["all", "output", "hidden", "none"]
+SHIFTED_LAYERS: tuple[ShiftedLayers, ...] = get_args(ShiftedLayers)
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,10 @@ def shifted_activation(a: Tensor, beta: Tensor | None, sigma: Activation, rule: 
 def shifted_logits(a: Tensor, beta: Tensor | None) -> Tensor:
     """Eq. 1, t = T, before the softmax: a + beta."""
     return a if beta is None else a + beta
+
+
+def shifted_layers(which: ShiftedLayers, layers: int) -> tuple[bool, ...]:
+    """Which of a network's adapted layers, the output last, read their shifts: all of them, or an ablation."""
+    if which not in SHIFTED_LAYERS:
+        raise ValueError(f"shifted layers must be one of {', '.join(SHIFTED_LAYERS)}, got {which!r}")
+    return (which in ("all", "hidden"),) * (layers - 1) + (which in ("all", "output"),)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 
 import torch
 
 from csn.base.sentences import WordEmbedding
-from csn.engine.checkpoint import digest
+from csn.engine.checkpoint import digest, load_checkpoint
 from csn.engine.run import open_model, vocabulary_size
 from csn.inputs import InputSpec
 from csn.learner import FewShotLearner
@@ -31,13 +32,24 @@ def shipped_names() -> list[str]:
 
 def open_shipped(name: str) -> tuple[FewShotLearner, InputSpec]:
     """A model that comes with the package, by name."""
+    with _shipped(name) as path:
+        return _open(path, None)
+
+
+def shipped_threshold(name: str) -> float:
+    """The similarity below which a model that comes with the package should answer unknown, as calibrated for it."""
+    with _shipped(name) as path:
+        return float(load_checkpoint(path)[1]["unknown_threshold"])
+
+
+def _shipped(name: str) -> AbstractContextManager[Path]:
+    """The file of a model that comes with the package."""
     if name not in shipped_names():
         raise ValueError(
             f"no weights named {name!r} come with this package, it has: {', '.join(shipped_names()) or 'none'}. Choose "
             f"one of them, or use a model of your own with run= or learner="
         )
-    with resources.as_file(resources.files("csn") / "weights" / f"{name}{SUFFIX}") as path:
-        return _open(path, None)
+    return resources.as_file(resources.files("csn") / "weights" / f"{name}{SUFFIX}")
 
 
 def open_folder(folder: Path) -> tuple[FewShotLearner, InputSpec]:

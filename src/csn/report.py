@@ -73,7 +73,8 @@ def _result_rows(path: Path) -> list[str]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
         of, summary = result["evaluation"], result["summary"].items()
-        tasks = f"{of['data']}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {of['split']} tasks"
+        formed = "" if of.get("formed", "random") == "random" else f"{of['formed']} "
+        tasks = f"{of['data']}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {formed}{of['split']} tasks"
         numbers = {learner: Accuracy(value["accuracy"], value["interval"]) for learner, value in summary}
         return [f"| {tasks} | {of['attention']} | {learner} | {accuracy} |" for learner, accuracy in numbers.items()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -25,7 +25,7 @@ class NeighbourKey(nn.Module):
         neighbours: int = 2,
         embedding: int = 100,
         units: int = 128,
-        layers: int = 2,
+        layers: int = 1,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()

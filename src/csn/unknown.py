@@ -36,19 +36,22 @@ def calibrate_unknown(
     queries: int = 5,
     find_on: Split = "val",
     report_on: Split = "test",
+    threshold: float | None = None,
     device: torch.device | str = "cpu",
 ) -> UnknownCalibration:
     """The `unknown_threshold` that keeps a share `keep` of the known queries of `way`-way `shot`-shot tasks.
 
     A task draws 2 * way classes, of which the first half is learned and the second half is unknown. The threshold is
-    found on tasks of the split `find_on`; `kept` and `caught` are measured on tasks of `report_on`.
+    found on tasks of the split `find_on`, unless one is given to be measured; `kept` and `caught` are measured on tasks
+    of `report_on`.
     """
     if not 0 < keep < 1:
         raise ValueError(f"keep is a share between 0 and 1, got {keep}")
     if not hasattr(learner, "key_function"):
         raise ValueError(f"{type(learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
-    known, _ = _similarities(learner, data, find_on, way, shot, queries, tasks, device)
-    threshold = float(np.quantile(known, 1 - keep))
+    if threshold is None:
+        known, _ = _similarities(learner, data, find_on, way, shot, queries, tasks, device)
+        threshold = float(np.quantile(known, 1 - keep))
     known, unknown = _similarities(learner, data, report_on, way, shot, queries, tasks, device)
     kept, caught = (known >= threshold).mean(1), (unknown < threshold).mean(1)
     return UnknownCalibration(threshold, summarise(kept.tolist()), summarise(caught.tolist()))

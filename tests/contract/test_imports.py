@@ -32,10 +32,11 @@ LAYERS: list[set[str]] = [
     {"csn.presets", "csn.config", "csn.build"},
     {"csn.engine"},
     {"csn.pictures"},
-    {"csn.report"},
-    {"csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
+    {"csn.report", "csn.results"},
+    {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
-    {"csn.adapt", "csn.commands", "csn.cli"},
+    {"csn.terminal"},
+    {"csn.adapt", "csn.demo", "csn.measure", "csn.commands", "csn.cli"},
 ]
 # The mechanism needs no data: of what comes before it, it may know episodes only.
 FORBIDDEN = [(range(2, 4), 1)]

@@ -10,8 +10,18 @@ from torch.testing import assert_close
 from csn.build import build_learner
 from csn.conditioning import DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
-from csn.episode import Examples
+from csn.episode import Episode, Examples
 from csn.model import CSN
+from csn.neurons import SHIFTED_LAYERS, shifted_layers
+
+# base learner -> the shape of its input, and options that make it small
+NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
+    "ffn": ((4,), {"units": 6}),
+    "cnn": ((1, 12, 12), {"filters": 4}),
+    "lstm": ((7,), {"units": 5, "layers": 2, "embedding": 4}),
+    "lstm-ffn": ((7,), {"units": 5, "layers": 1, "embedding": 4, "dropout": (0.2,)}),
+}
+VOCABULARY = 12
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -84,6 +94,74 @@ def test_the_shift_rule_reaches_the_base_learner(base):
     assert not torch.allclose(logits["squashed"], logits["raw"])
     assert not torch.allclose(logits["squashed"], logits["inside"])
     assert not torch.allclose(logits["raw"], logits["inside"])
+
+
+def inputs(base: str, examples: int) -> torch.Tensor:
+    """(1, examples, *input); sentences have a blank in the middle and PAD at their ends."""
+    shape, _ = NETWORKS[base]
+    if not base.startswith("lstm"):
+        return torch.randn(1, examples, *shape)
+    x = torch.randint(3, VOCABULARY, (1, examples, *shape))
+    x[..., 3] = 1
+    x[:, ::2, 0] = x[:, 1::3, 5:] = 0
+    return x
+
+
+def network(base: str, **options: object) -> CSN:
+    torch.manual_seed(0)
+    shape, small = NETWORKS[base]
+    config = ModelConfig(base=base, key_size=6, **small, **options)
+    model = build_learner(config, shape, 3, VOCABULARY if base.startswith("lstm") else None).eval()
+    output = model.base.ffn.output if base == "lstm-ffn" else model.base.output
+    torch.nn.init.normal_(output.weight)  # as after some training
+    return model
+
+
+def test_which_layers_are_shifted():
+    assert shifted_layers("all", 3) == (True, True, True)
+    assert shifted_layers("output", 3) == (False, False, True)
+    assert shifted_layers("hidden", 3) == (True, True, False)
+    assert shifted_layers("none", 3) == (False, False, False)
+    assert shifted_layers("hidden", 1) == (False,)
+    with pytest.raises(ValueError, match=r"all, output, hidden, none, got 'some'"):
+        shifted_layers("some", 3)
+
+
+@pytest.mark.parametrize("shifted", SHIFTED_LAYERS)
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+@pytest.mark.parametrize("base", NETWORKS)
+def test_shifts_reach_the_layers_asked_for_and_no_other(base, conditioning, shifted):
+    """The whole model's shifts, those of the other layers replaced by None: the same logits."""
+    whole, ablated = network(base, conditioning=conditioning), network(base, conditioning=conditioning, shifted=shifted)
+    support, x = Examples(inputs(base, 6), tensor([[0, 1, 2, 0, 1, 2]])), inputs(base, 5)
+    memory, own = whole.describe(support), ablated.describe(support)
+    betas = [beta[0] for beta in memory.read(whole.attend(x, memory))]
+    reached = shifted_layers(shifted, len(betas))
+    expected = whole.base(x[0], tuple(beta if yes else None for beta, yes in zip(betas, reached, strict=True))).logits
+    assert len(own.values) == sum(reached)
+    assert_close(ablated.predict(x, own)[0], expected)
+    assert_close(ablated(Episode(support, Examples(x, tensor([[0, 1, 2, 0, 1]])), 3)).logits[0], expected)
+    if shifted != "all":
+        assert not torch.allclose(expected, whole.predict(x, memory)[0])
+
+
+def test_the_output_shift_alone_adds_what_attention_reads_to_the_logits():
+    model = build(shifted="output")
+    support, x = Examples(torch.randn(1, 3, 4), tensor([[0, 1, 2]])), torch.randn(1, 5, 4)
+    memory = model.describe(support)
+    (values,) = (layer.dense()[0] for layer in memory.values)  # (3 examples, 3 outputs)
+    alpha, plain, logits = model.attend(x, memory)[0], model.base(x[0]).logits, model.predict(x, memory)[0]
+    for j in range(5):
+        for c in range(3):
+            assert_close(logits[j, c], plain[j, c] + sum(alpha[j, i] * values[i, c] for i in range(3)))
+
+
+def test_without_any_shift_the_support_says_nothing():
+    model = build(shifted="none")
+    x = torch.randn(1, 5, 4)
+    memories = [model.describe(Examples(torch.randn(1, 3, 4), tensor([labels]))) for labels in ([0, 1, 2], [2, 0, 1])]
+    assert torch.equal(model.predict(x, memories[0]), model.predict(x, memories[1]))
+    assert torch.equal(model.predict(x, memories[0].extended(memories[1]))[0], model.base(x[0]).logits)
 
 
 def test_hard_attention_is_an_option():

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from csn.base.encoded import EncodedFFN
 from csn.base.lstm import LSTM, LSTMLayer
 from csn.base.recurrence import lstm_layer, pack
-from csn.base.sentences import SentenceEncoder
+from csn.base.sentences import SentenceEncoder, aligned
 from csn.conditioning import DirectFeedback, ErrorGradient
 from csn.episode import Episode, Examples
 from csn.memory import MemoryFunction
@@ -253,6 +253,38 @@ def test_windows_of_another_size_are_refused():
     base = small()
     with pytest.raises(ValueError, match="windows of the same size"):
         base(SENTENCES, some_shifts(base, F.pad(SENTENCES, (1, 1))))
+
+
+def test_alignments_move_words_to_the_blank_the_start_or_the_end():
+    assert aligned(SENTENCES, "blank") is SENTENCES
+    assert aligned(SENTENCES, "start").tolist() == [
+        [5, 1, 6, 7, 8, 0, 0],
+        [4, 5, 9, 1, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0, 0],
+        [3, 4, 5, 1, 6, 7, 8],
+    ]
+    assert aligned(SENTENCES, "end").tolist() == [
+        [0, 0, 5, 1, 6, 7, 8],
+        [0, 0, 0, 4, 5, 9, 1],
+        [0, 0, 0, 0, 0, 0, 1],
+        [3, 4, 5, 1, 6, 7, 8],
+    ]
+    with pytest.raises(ValueError, match="blank, start, end, got 'middle'"):
+        aligned(SENTENCES, "middle")
+
+
+@pytest.mark.parametrize("align", ["start", "end"])
+def test_alignment_decides_which_steps_shift_each_other_and_nothing_else(float64, align):
+    torch.manual_seed(0)
+    as_given = small(2)
+    moved = LSTM(VOCABULARY, WAY, embedding=3, units=4, layers=2, align=align)
+    moved.load_state_dict(as_given.state_dict())
+    assert_close(
+        moved(SENTENCES).logits, as_given(SENTENCES).logits, **EXACT
+    )  # without shifts, where words lie is all one
+    shifts = some_shifts(as_given, SENTENCES)
+    assert_close(moved(SENTENCES, shifts).logits, as_given(aligned(SENTENCES, align), shifts).logits, **EXACT)
+    assert not torch.allclose(moved(SENTENCES, shifts).logits, as_given(SENTENCES, shifts).logits)
 
 
 def ada_lstm(conditioning: ErrorGradient | DirectFeedback, rule: ShiftRule = "squashed", layers: int = 1) -> CSN:

@@ -19,6 +19,7 @@ from csn.conditioning import (
     LayerInfo,
     ScaledInfo,
     SparseInfo,
+    write,
 )
 from csn.episode import Episode, Examples
 from csn.keys import CNNKey, MLPKey
@@ -75,6 +76,20 @@ def test_values_shifts_and_gradients_equal_the_dense_form(float64, kind, neurons
     expected = beta_and_gradients(naive, cosines, weight, g)
     for a, b in zip(beta_and_gradients(short, cosines, weight, g), expected, strict=True):
         assert_close(a, b, **EXACT)
+
+
+def test_layers_that_share_their_errors_share_what_g_makes_of_them(float64, monkeypatch):
+    torch.manual_seed(0)
+    first = infos("gated", (6,))
+    assert isinstance(first, GatedInfo)
+    layers = [first, GatedInfo(torch.rand(2, 3, 3, 3, 4) > 0.5, first.error), DenseInfo(torch.randn(2, 3, 4, 4))]
+    g = g_for(first)
+    expected = [layer.values(g).dense() for layer in layers]
+    calls, forward = [], MemoryFunction.forward
+    monkeypatch.setattr(MemoryFunction, "forward", lambda g, info: calls.append(info.shape) or forward(g, info))
+    for values, alone in zip(write(layers, g), expected, strict=True):
+        assert_close(values.dense(), alone, **EXACT)
+    assert calls == [(2 * 3 + 1, 4), (2, 3, 4, 4)]
 
 
 @pytest.mark.parametrize("neurons", NEURONS)

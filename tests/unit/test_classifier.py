@@ -321,3 +321,34 @@ def test_bad_use_is_said_clearly(drawings):
     assert classifier.partial_fit(x[0][None], "new").predict(x[:1]).tolist() == ["new"]
     assert json.dumps(classifier.classes_.tolist()) == '["new"]'
     assert not Path("nowhere").exists()
+
+
+def test_a_blank_classifier_shares_the_model_and_nothing_that_is_remembered(drawings):
+    x, y = drawings
+    first = FewShotClassifier(learner=cnn()).fit(x[:10], y[:10])
+    second = first.blank()
+    assert second.learner_ is first.learner_
+    assert len(second.labels_) == 0
+    assert second.inputs_.shape == (0, 1, 28, 28)
+    second.partial_fit(x[10:20], y[10:20])
+    assert first.classes_.tolist() == ["a", "b"]
+    assert second.classes_.tolist() == ["c", "d"]
+    alone = FewShotClassifier(learner=cnn()).fit(x[10:20], y[10:20])
+    assert np.array_equal(second.predict_proba(x), alone.predict_proba(x))
+
+
+def test_recalled_inputs_answer_as_those_that_were_learned_to_the_bit(drawings):
+    x, y = drawings
+    learned = FewShotClassifier(learner=cnn()).fit(x, y)
+    recalled = learned.blank().recall(learned.inputs_, learned.labels_.tolist())
+    assert np.array_equal(recalled.predict_proba(x), learned.predict_proba(x))
+
+
+def test_a_classifier_takes_over_a_task_file_of_its_own_model_and_refuses_another_ones(drawings, tmp_path):
+    x, y = drawings
+    learned = FewShotClassifier(learner=cnn()).fit(x, y)
+    learned.save(tmp_path / "task.csn")
+    restored = learned.blank().restore(tmp_path / "task.csn")
+    assert np.array_equal(restored.predict_proba(x), learned.predict_proba(x))
+    with pytest.raises(ValueError, match="other weights"):
+        FewShotClassifier(learner=cnn(seed=1)).blank().restore(tmp_path / "task.csn")

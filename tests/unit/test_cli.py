@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from csn import build, cli
 from csn.build import DataEntry
+from csn.config import Config
 from csn.data.strokes import load_strokes
 
 TINY = ["--set", "model.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
@@ -78,6 +80,7 @@ _STOPPED_AFTER_10 = f"""
 import os, signal, sys
 from csn import build, cli
 from csn.build import DataEntry
+from csn.config import Config
 from csn.data.strokes import load_strokes
 from csn.engine import train
 small = load_strokes(alphabets=5, characters=8)
@@ -137,6 +140,19 @@ def test_a_folder_in_use_and_another_configuration_are_refused(capsys: pytest.Ca
     assert train("--tasks", "8", "--resume") == 2
     assert "another configuration" in capsys.readouterr().err
     assert Path("run/last.safetensors").read_bytes() == before
+
+
+def test_a_run_from_before_an_option_existed_goes_on_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_guard(config: Config) -> str:
+        fields = dataclasses.asdict(config)
+        del fields["model"]["guard"]
+        return json.dumps(fields)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Config, "to_json", without_guard)
+        train("--tasks", "4")
+    assert train("--tasks", "4", "--resume") == 0
+    assert train("--tasks", "4", "--resume", "--set", "model.guard=false") == 2
 
 
 def test_a_truncated_checkpoint_and_too_many_ways_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

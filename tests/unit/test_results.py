@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from csn import cli
+from csn.config import preset_names
 from csn.engine.evaluate import summarise
+from csn.results import fill, model_changes, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)?(results/[\w.-]+\.json)(?:#([\w-]+))?\)")
@@ -33,7 +36,9 @@ def test_a_row_shows_what_its_file_says(page: str, shown: str, file: str, learne
     result = json.loads((ROOT / file).read_text(encoding="utf-8"))
     learner = learner.replace("-", " ")
     accuracies = result["accuracies"][learner]
-    assert len(accuracies) == result["evaluation"]["tasks"] >= 400
+    evaluation = result["evaluation"]
+    assert len(accuracies) == evaluation["tasks"]
+    assert evaluation["tasks"] >= 400 or evaluation["formed"] == "all-inclusive"
     mean, interval = summarise(accuracies)
     assert shown == f"{100 * mean:.2f} ± {100 * interval:.2f}"
     assert result["summary"][learner]["accuracy"] == pytest.approx(mean, abs=1e-6)
@@ -47,3 +52,72 @@ def test_a_result_can_be_checked(path: Path) -> None:
     assert {"command", "commit", "validation", "validation_curve", "seconds_in_all"} <= set(result["trained"])
     best = max(accuracy for _, accuracy in result["trained"]["validation_curve"])
     assert result["trained"]["validation"] == pytest.approx(best)  # chosen on validation tasks
+
+
+@pytest.mark.parametrize(("page", "to_root"), [("README.md", ""), ("docs/results.md", "../")])
+def test_pages_are_what_the_result_files_make_of_them(page: str, to_root: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert fill(text, read_results(ROOT / "results"), ROOT / "results", to_root) == text, "run csn report"
+
+
+def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: Path) -> None:
+    path = ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json"
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    (result,) = read_results(tmp_path)
+    assert (result.name, result.published) == ("`adacnn-df`, paper", "98.42 ± 0.21")
+    assert published()["penn-treebank"]["adalstm-2-df"]["5w3s-all"] == "58.8"
+    content = json.loads(path.read_text())
+    content["evaluation"]["shot"] = 7
+    content["config"]["model"]["filters"] = 32
+    (tmp_path / path.name).write_text(json.dumps(content))
+    (result,) = read_results(tmp_path)
+    assert (result.name, result.published) == ("`adacnn-df`, paper, filters=32", "")
+    assert model_changes(content["config"]) == ["filters=32"]
+
+
+def test_every_published_row_of_ours_is_a_preset() -> None:
+    ours = {preset for rows in published().values() for preset in rows if preset.startswith(("ada", "lstm"))}
+    assert ours - {"adaresnet-df", "adaresnet-gradient"} <= set(preset_names())
+
+
+def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    for name in ("omniglot-5w1s-adacnn-df-paper.json", "overhead.json"):
+        (tmp_path / "results" / name).write_bytes((ROOT / "results" / name).read_bytes())
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("above\n<!-- results omniglot -->\nold\n<!-- /results -->\nbelow\n")
+    assert cli.main(["report", "--pages", "docs/page.md"]) == 0
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("above", "below", 7)
+    assert lines[4].startswith("| 5-way 1-shot | `adacnn-df`, paper | 98.42 ± 0.21 | 98.")
+    assert lines[4].endswith("[result](../results/omniglot-5w1s-adacnn-df-paper.json) |")
+
+
+@pytest.mark.parametrize(
+    ("page", "files", "message"),
+    [
+        ("<!-- results mnist -->\n<!-- /results -->", {}, "no result file is for 'mnist'"),
+        ("", {"broken.json": "{"}, "is no result file"),
+        ("", {"other.json": "[1]"}, "is no result file of csn evaluate"),
+        (None, {}, "there is no page"),
+    ],
+)
+def test_report_says_what_is_wrong_and_writes_nothing(
+    page: str | None,
+    files: dict[str, str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    for name, content in files.items():
+        (tmp_path / "results" / name).write_text(content)
+    if page is not None:
+        Path("page.md").write_text(page)
+    assert cli.main(["report", "--pages", "page.md"]) == 2
+    assert message in capsys.readouterr().err
+    assert page is None or Path("page.md").read_text() == page

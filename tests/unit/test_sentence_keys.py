@@ -79,7 +79,7 @@ def test_presets_build_lstm_and_ada_ffn(conditioning):
     model = build_learner(config.model, (7,), 5, 10)
     assert isinstance(model.base, EncodedFFN)
     assert (model.base.encoder.lstm.num_layers, len(model.base.activations)) == (2, 2)
-    assert (config.train.learning_rate, model.base.encoder.embedding.dropout.p) == (0.0003, 0.2)
+    assert (config.train.learning_rate, model.base.encoder.embedding.dropout.p) == (0.003, 0.5)
 
 
 @pytest.mark.parametrize(

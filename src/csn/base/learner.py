@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from csn.neurons import Activation, ShiftRule
 
-Shifts = tuple[Tensor, ...]
+Shifts = tuple[Tensor | None, ...]
+"""beta_t of every adapted layer, (examples, ...) each; None leaves a layer as it is."""
 
 
 class BaseOutput(NamedTuple):

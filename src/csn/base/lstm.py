@@ -1,7 +1,7 @@
 """adaLSTM: an LSTM with conditionally shifted neurons in the recurrence, and a softmax layer (sections 2.5 and 4.2).
 
-A layer's neurons are its memory cells at every step, (T, H): information comes from c_t, shifts go to h_t. Steps are
-places of the input window, which puts the blank of every sentence at the same one.
+A layer's neurons are its memory cells at every step, (T, H): information comes from c_t, shifts go to h_t. Step t of a
+query is shifted by step t of the support; `align` says how sentences of unequal length lie on these steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner, BaseOutput, Shifts, start_uniform
 from csn.base.recurrence import Packing, lstm_layer, pack
-from csn.base.sentences import PAD, WordEmbedding, check_sentences
+from csn.base.sentences import PAD, Alignment, WordEmbedding, aligned, check_sentences
 from csn.neurons import TANH, ShiftRule, shifted_logits
 
 
@@ -40,6 +40,7 @@ class LSTM(BaseLearner):
     """The base learner of adaLSTM.
 
     vocabulary: word ids; embedding: size of the word embeddings; units: of each layer; dropout: on the embeddings.
+    align: which steps of two sentences correspond (`aligned`).
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class LSTM(BaseLearner):
         units: int = 300,
         layers: int = 1,
         dropout: float = 0.0,
+        align: Alignment = "blank",
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
         if layers < 1 or units < 1:
             raise ValueError(f"an LSTM needs at least one layer of one unit, got {layers} of {units}")
-        self.way, self.shift_rule = way, shift_rule
+        self.way, self.align, self.shift_rule = way, align, shift_rule
         self.activations = (TANH,) * layers
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.layers = nn.ModuleList(LSTMLayer(units if layer else embedding, units) for layer in range(layers))
@@ -69,6 +71,7 @@ class LSTM(BaseLearner):
 
     def stem(self, x: Tensor) -> Tensor:
         """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
+        x = aligned(x, self.align)
         embedded = self.embedding(x)
         return torch.cat([embedded, (x != PAD).unsqueeze(-1).to(embedded.dtype)], dim=-1)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 PAD, BLANK, UNKNOWN = 0, 1, 2
+Alignment = Literal["blank", "start", "end"]
+ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
 
 
 def check_sentences(x: Tensor, vocabulary: int) -> None:
@@ -23,8 +27,27 @@ def check_sentences(x: Tensor, vocabulary: int) -> None:
         )
 
 
+def aligned(x: Tensor, align: Alignment) -> Tensor:
+    """Rows with their words moved so that certain steps correspond: (examples, T) -> the same.
+
+    blank: as the windows of csn.data.text come, all blanks at one step. start: first words at step 0. end: last words
+    at the last step.
+    """
+    if align not in ALIGNMENTS:
+        raise ValueError(f"sentences can be aligned at {', '.join(ALIGNMENTS)}, got {align!r}")
+    if align == "blank":
+        return x
+    real = x != PAD
+    return x.gather(1, (real if align == "end" else ~real).to(torch.uint8).argsort(dim=1, stable=True))
+
+
 class WordEmbedding(nn.Module):
-    """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them."""
+    """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them.
+
+    They start small: an embedding of size 1 is moved too little by the few tasks that meet its word.
+    """
+
+    start = 0.1
 
     def __init__(self, vocabulary: int, size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -33,7 +56,7 @@ class WordEmbedding(nn.Module):
                 f"embeddings need a vocabulary with the three special ids and a size, got {vocabulary}, {size}"
             )
         self.vocabulary, self.size = vocabulary, size
-        self.weight = nn.Parameter(torch.randn(vocabulary, size))
+        self.weight = nn.Parameter(self.start * torch.randn(vocabulary, size))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,10 +75,8 @@ class SentenceEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, T) -> (examples, units). Sentences are moved to step 0, so that no PAD comes before a word."""
-        real = x != PAD
-        lengths = real.sum(1)
-        order = (~real).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(lengths.max())]
-        states, _ = self.lstm(self.embedding(x.gather(1, order)))
+        lengths = (x != PAD).sum(1)
+        states, _ = self.lstm(self.embedding(aligned(x, "start")[:, : int(lengths.max())]))
         return states[torch.arange(len(x), device=x.device), lengths - 1]
 
 

@@ -1,4 +1,4 @@
-"""Random affine maps of images: every drawing as another hand might have placed it."""
+"""Random changes of images: every drawing as another hand might have placed it, with another pen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from csn.episode import Episode, Examples
 
 
 def augment(episode: Episode, strength: float) -> Episode:
-    """Each image of every task turned, scaled, slanted and moved on its own; labels stay."""
-    return Episode(
-        Examples(affine(episode.support.x, strength), episode.support.y),
-        Examples(affine(episode.query.x, strength), episode.query.y),
-        episode.way,
+    """Each image of every task turned, scaled, slanted, moved and drawn with another pen on its own; labels stay."""
+    support, query = (
+        Examples(pen(affine(part.x, strength), strength), part.y) for part in (episode.support, episode.query)
     )
+    return Episode(support, query, episode.way)
 
 
 def affine(images: Tensor, strength: float) -> Tensor:
@@ -35,3 +34,14 @@ def affine(images: Tensor, strength: float) -> Tensor:
     )
     grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
     return F.grid_sample(flat, grid, align_corners=False).view_as(images)
+
+
+def pen(images: Tensor, strength: float) -> Tensor:
+    """(..., channels, h, w), ink on 0 -> with strokes up to a pixel wider on either side, or somewhat thinner."""
+    flat = images.flatten(0, -4)
+    width = (0.5 * strength * torch.randn(len(flat), 1, 1, 1, device=images.device)).clamp(-0.5, 1.0)
+    wider = F.max_pool2d(flat, 3, stride=1, padding=1)
+    thinner = -F.max_pool2d(-flat, 3, stride=1, padding=1)
+    # Thinning stops half way: strokes are two pixels wide, and would vanish.
+    changed = torch.where(width > 0, torch.lerp(flat, wider, width), torch.lerp(flat, thinner, -width))
+    return changed.view_as(images)

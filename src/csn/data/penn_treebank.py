@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from csn.data.fetch import Progress, fetch, find
+from csn.data.running_text import RunningText, running_text
 from csn.data.source import Dataset
-from csn.data.text import Align, Vocabulary, draw_words, sentence_counts, text_dataset
+from csn.data.text import Align, HeldOutFrom, Vocabulary, draw_words, sentence_counts, text_dataset
 from csn.data.text_files import read_content, read_sentences
 
 TrainOn = Literal["train", "all"]
@@ -56,6 +57,7 @@ def load_penn_treebank(
     val_words: int = 200,
     train_on: TrainOn = "train",
     vocabulary: Vocabulary = "training",
+    held_out_from: HeldOutFrom = "all",
     reach: int = 20,
     align: Align = "blank",
     class_min: int = 4,
@@ -67,6 +69,7 @@ def load_penn_treebank(
     Test and validation sentences come from all three files: only together do they hold every test word at least five
     times. train_on "train": the training text is what they leave of `ptb.train.txt`; "all": of all three files.
     vocabulary "all" includes the held-out words, for the language-model oracle; the tasks are the same.
+    held_out_from "more": sentences of the two smaller files only, which the oracle has not read.
 
     The test words are the published list, if the data folder has it; the data set is then called "penn-treebank".
     Otherwise 1000 words are drawn (`DRAWN_RANGE`) and it is called "penn-treebank-drawn", because results on them do
@@ -74,13 +77,15 @@ def load_penn_treebank(
     """
     if train_on not in ("train", "all"):
         raise ValueError(f"train_on must be 'train' or 'all', got {train_on!r}")
+    if train_on == "all" and held_out_from == "more":
+        raise ValueError("train_on 'all' leaves no sentence unread: choose 'train' with held_out_from 'more'")
     train, valid, test = penn_treebank_sentences(progress=progress).values()
     words = published_words()
     drawn = words is None
     if words is None:
         words = draw_words(sentence_counts([*train, *valid, *test]), TEST_WORDS, DRAWN_RANGE, never=NO_WORDS)
     return text_dataset(
-        "penn-treebank-drawn" if drawn else "penn-treebank",
+        f"penn-treebank{'-drawn' if drawn else ''}{'-unread' if held_out_from == 'more' else ''}",
         train if train_on == "train" else [*train, *valid, *test],
         words,
         more=[*valid, *test],
@@ -89,9 +94,16 @@ def load_penn_treebank(
         class_min=class_min,
         vocabulary_min=vocabulary_min,
         vocabulary=vocabulary,
+        held_out_from=held_out_from,
         reach=reach,
         align=align,
     )
+
+
+def penn_treebank_text(*, progress: Progress | None = None, **options: Any) -> RunningText:
+    """`ptb.train.txt` for training a language model and `ptb.valid.txt` for choosing it, whole. options: the tasks'."""
+    parts = penn_treebank_sentences(progress=progress)
+    return running_text(load_penn_treebank(vocabulary="all", **options), parts["train"], parts["valid"])
 
 
 def penn_treebank_sentences(*, progress: Progress | None = None) -> dict[str, list[list[str]]]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csn.episode import Episode, Examples
+from csn.episode import Episode, Examples, SupportOf
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -63,9 +63,22 @@ class Dataset:
 
 
 class EpisodeSource:
-    """Draws `way`-way, `shot`-shot tasks with `queries` unseen examples per class from one split of a data set."""
+    """Draws `way`-way, `shot`-shot tasks with `queries` unseen examples per class from one split of a data set.
 
-    def __init__(self, data: Dataset, split: Split, *, way: int, shot: int, queries: int, seed: int) -> None:
+    support "words": instead of its examples, the number of each class's name in the vocabulary, (tasks, examples, 1).
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        split: Split,
+        *,
+        way: int,
+        shot: int,
+        queries: int,
+        seed: int,
+        support: SupportOf = "examples",
+    ) -> None:
         if split not in data.splits:
             raise ValueError(f"{data.name} has splits {sorted(data.splits)}, not {split!r}")
         if way < 2 or shot < 1 or queries < 1:
@@ -82,6 +95,7 @@ class EpisodeSource:
         self.way, self.shot, self.queries, self.seed = way, shot, queries, seed
         self._eligible = eligible
         self._starts = np.concatenate([[0], np.cumsum(classes.counts)[:-1]])
+        self._words = _class_words(data, classes) if support == "words" else None
 
     def rows(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the support (way, shot) and the query (way, queries) of episode `index`."""
@@ -105,12 +119,28 @@ class EpisodeSource:
         query = np.stack([rows for _, rows in drawn]).reshape(tasks, -1)
         labels = torch.arange(self.way).expand(tasks, self.way)
         return Episode(
-            Examples(self._examples(support), labels.repeat_interleave(self.shot, dim=1)),
+            Examples(self._shown(support), labels.repeat_interleave(self.shot, dim=1)),
             Examples(self._examples(query), labels.repeat_interleave(self.queries, dim=1)),
             self.way,
         )
+
+    def _shown(self, rows: np.ndarray) -> Tensor:
+        """The support: examples, or (tasks, examples, 1) words."""
+        return self._examples(rows) if self._words is None else self._words[torch.from_numpy(rows)].unsqueeze(-1)
 
     def _examples(self, rows: np.ndarray) -> Tensor:
         """(tasks, examples, *input): bytes become numbers in [0, 1], anything else stays as it is."""
         x = self.classes.x[torch.from_numpy(rows)]
         return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
+def _class_words(data: Dataset, classes: ClassExamples) -> Tensor:
+    """(examples,) the number of each example's class name in the vocabulary."""
+    ids = {word: number for number, word in enumerate(data.vocabulary or ())}
+    unknown = [name for name in classes.names if name not in ids]
+    if unknown:
+        raise ValueError(
+            f"a support cannot be told in words: {len(unknown)} of {len(classes)} classes of {data.name} are not in "
+            f"its vocabulary ({', '.join(unknown[:3])}, ...); load the text with vocabulary='all'"
+        )
+    return torch.tensor([ids[name] for name in classes.names]).repeat_interleave(torch.from_numpy(classes.counts))

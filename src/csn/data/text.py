@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ PAD, BLANK, UNKNOWN = 0, 1, 2
 MARKERS = ("<pad>", "<blank>", "<unk>")  # their names; in a text they are no words: UNKNOWN, and never blanked
 Align = Literal["blank", "start"]
 Vocabulary = Literal["training", "all"]
+HeldOutFrom = Literal["all", "more"]
 Sentences = Iterable[Sequence[str]]
 Ints = NDArray[np.int64]
 SPLIT_SEED = 2018
@@ -54,6 +55,7 @@ def text_dataset(
     class_min: int = 4,
     vocabulary_min: int = 1,
     vocabulary: Vocabulary = "training",
+    held_out_from: HeldOutFrom = "all",
     reach: int = 20,
     align: Align = "blank",
 ) -> Dataset:
@@ -64,13 +66,18 @@ def text_dataset(
     never: words that are no class. class_min: sentences a training class needs, at least shot + queries of any use.
     vocabulary_min: training sentences that a word in the vocabulary needs. vocabulary "all": made from all the text
     instead, for a language model that knows the held-out words; splits, examples and their order stay the same.
+    held_out_from "more": only sentences of `more` are held-out examples, for whoever has read `sentences`; words and
+    training text stay the same.
 
     A row holds the words at most `reach` before and after the blank, PAD where the sentence has none; what is further
     away is cut. align "blank": the blank is at step `reach`. "start": the same words moved to begin at step 0. A word
     that occurs again in its sentence is blanked the first time and UNKNOWN after that, which a held-out word would be
     anyway: exactly one BLANK in a row, and nothing gives it away.
     """
-    _check(reach=reach, class_min=class_min, vocabulary_min=vocabulary_min, align=align, vocabulary=vocabulary)
+    _check_numbers(reach=(reach, 1), class_min=(class_min, 2), vocabulary_min=(vocabulary_min, 1))
+    _check_choices(
+        align=(align, Align), vocabulary=(vocabulary, Vocabulary), held_out_from=(held_out_from, HeldOutFrom)
+    )
     text = _Text.of(sentences, more)
     absent = sorted(set(test_words) - text.number.keys())
     if absent or not test_words:
@@ -85,10 +92,12 @@ def text_dataset(
     held_out: dict[Split, tuple[str, ...]] = {"val": drawn, "test": tuple(sorted(test_words))}
     numbers = {split: text.numbers(words) for split, words in held_out.items()}
     chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
-    splits = {split: chosen[np.isin(text.word[chosen], words)] for split, words in numbers.items()}
     # What is left is the training text; its words are the vocabulary.
     left = text.trainable.copy()
     left[text.sentence[chosen]] = False
+    if held_out_from == "more":
+        chosen = chosen[~text.trainable[text.sentence[chosen]]]
+    splits = {split: chosen[np.isin(text.word[chosen], words)] for split, words in numbers.items()}
     rest = np.flatnonzero(left[text.sentence])
     in_sentences = np.bincount(text.word[rest], minlength=len(text.words))
     known = text.frequency if vocabulary == "all" else in_sentences
@@ -228,14 +237,13 @@ def _number(text: _Text, counts: Ints, least: int) -> Ints:
     return ids
 
 
-def _check(*, reach: int, class_min: int, vocabulary_min: int, align: str, vocabulary: str) -> None:
-    for option, value, least in (
-        ("reach", reach, 1),
-        ("class_min", class_min, 2),
-        ("vocabulary_min", vocabulary_min, 1),
-    ):
+def _check_numbers(**options: tuple[int, int]) -> None:
+    for option, (value, least) in options.items():
         if value < least:
             raise ValueError(f"{option} must be at least {least}, got {value}")
-    for option, given, choices in (("align", align, get_args(Align)), ("vocabulary", vocabulary, get_args(Vocabulary))):
-        if given not in choices:
-            raise ValueError(f"{option} must be one of {', '.join(choices)}, got {given!r}")
+
+
+def _check_choices(**options: tuple[str, Any]) -> None:
+    for option, (given, choices) in options.items():
+        if given not in get_args(choices):
+            raise ValueError(f"{option} must be one of {', '.join(get_args(choices))}, got {given!r}")

@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from csn.data.running_text import RunningText, running_text
 from csn.data.source import Dataset
 from csn.data.text import Sentences, draw_words, sentence_counts, text_dataset
 
@@ -33,11 +34,24 @@ def load_text(
     default a tenth of these, at most 1000, and a fifth as many for validation. options: those of `text_dataset`; a
     word in a single training sentence is out of vocabulary by default, so that training meets unknown words too.
     """
+    files = _files(paths)
+    return held_out_dataset(name or files[0].name.partition(".")[0], _all_sentences(files), test_words, **options)
+
+
+def running_text_of(paths: Paths, **options: Any) -> RunningText:
+    """The same files for a language model, with tasks whose vocabulary knows the held-out words."""
+    return running_text(load_text(paths, vocabulary="all", **options), _all_sentences(_files(paths)))
+
+
+def _files(paths: Paths) -> list[Path]:
     files = [Path(path) for path in ([paths] if isinstance(paths, (str, PathLike)) else paths)]
     if not files:
         raise ValueError("load_text needs at least one file, got none")
-    sentences = [sentence for file in files for sentence in read_sentences(file)]
-    return held_out_dataset(name or files[0].name.partition(".")[0], sentences, test_words, **options)
+    return files
+
+
+def _all_sentences(files: Sequence[Path]) -> list[list[str]]:
+    return [sentence for file in files for sentence in read_sentences(file)]
 
 
 def held_out_dataset(
@@ -91,6 +105,11 @@ def load_king_james(**options: Any) -> Dataset:
     """
     defaults = {"val_words": KJV_VAL_WORDS}
     return held_out_dataset("king-james", king_james_sentences(), KJV_TEST_WORDS, **{**defaults, **options})
+
+
+def king_james_text() -> RunningText:
+    """The King James Bible for a language model."""
+    return running_text(load_king_james(vocabulary="all"), king_james_sentences())
 
 
 def king_james_sentences() -> list[list[str]]:

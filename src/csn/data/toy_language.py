@@ -20,8 +20,9 @@ from typing import Literal
 
 import numpy as np
 
+from csn.data.running_text import RunningText, running_text
 from csn.data.source import Dataset
-from csn.data.text import MARKERS, UNKNOWN, Align, draw_words, sentence_counts, text_dataset
+from csn.data.text import MARKERS, UNKNOWN, Align, Vocabulary, draw_words, sentence_counts, text_dataset
 
 Kind = Literal["noun", "verb", "adjective", "preposition"]
 TOPICS = 8
@@ -39,6 +40,7 @@ def load_toy_language(
     sentences: int = 8000,
     test_words: int = 60,
     val_words: int = 30,
+    vocabulary: Vocabulary = "training",
     reach: int = 10,
     align: Align = "blank",
 ) -> Dataset:
@@ -56,9 +58,15 @@ def load_toy_language(
         val_range=HELD_OUT_RANGE,
         seed=seed,
         vocabulary_min=2,
+        vocabulary=vocabulary,
         reach=reach,
         align=align,
     )
+
+
+def toy_text() -> RunningText:
+    """The same sentences for a language model, with tasks whose vocabulary knows the held-out words."""
+    return running_text(load_toy_language(vocabulary="all"), toy_sentences())
 
 
 def toy_sentences(*, seed: int = 0, sentences: int = 8000) -> list[list[str]]:

@@ -23,13 +23,17 @@ from typing import Any
 import torch
 
 from csn import __version__
+from csn.baselines.lstm_lm import LanguageModel
 from csn.build import build_learner
 from csn.config import Config, config_from_json
+from csn.data.running_text import RunningText
 from csn.data.source import Dataset, EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
+from csn.engine.language import LanguageTrainer
 from csn.engine.machine import describe_machine
-from csn.engine.train import Listener, StepReport, Trainer, ValidationReport
+from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner
 
 LOG_EVERY = 100  # tasks
@@ -48,17 +52,23 @@ class TrainedRun:
     log: list[dict[str, Any]]
 
 
-def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.device, resume: bool = False) -> Trainer:
-    """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped."""
+def new_trainer(
+    config: Config,
+    data: Dataset | RunningText,
+    folder: Path,
+    *,
+    device: torch.device,
+    resume: bool = False,
+) -> TrainingLoop:
+    """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped.
+
+    data: classes for episodes, or running text for a language model.
+    """
+    text, data = (data, data.tasks) if isinstance(data, RunningText) else (None, data)
     input_shape = tuple(data.splits["train"].x.shape[1:])
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
-    tasks, seed = config.data, config.train.seed
-    training = EpisodeSource(data, "train", way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=seed)
-    validation = EpisodeSource(
-        data, "val", way=tasks.way, shot=tasks.shot, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED
-    )
-    torch.manual_seed(seed)
+    torch.manual_seed(config.train.seed)
     about: dict[str, Any] = {
         "config": json.loads(config.to_json()),
         "input": list(input_shape),
@@ -66,16 +76,48 @@ def new_trainer(config: Config, data: Dataset, folder: Path, *, device: torch.de
     }
     if data.vocabulary is not None:
         about["vocabulary"] = describe_vocabulary(data.vocabulary)
-    learner = build_learner(config.model, input_shape, tasks.way, vocabulary_size(about))
-    trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
+    learner = build_learner(config.model, input_shape, config.data.way, vocabulary_size(about))
+    trainer = _trainer(config, data, text, learner, folder, about=about, device=device)
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
-        trainer.resume()
+        trainer.resume(same_configuration)
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     return trainer
+
+
+def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether two runs are of one configuration; an option that is younger than the stored one had its default then."""
+    try:
+        config = config_from_json(json.dumps(stored["config"]))
+    except ValueError:  # an option that no longer exists
+        return False
+    return stored | {"config": json.loads(config.to_json())} == asked
+
+
+def _trainer(
+    config: Config, data: Dataset, text: RunningText | None, learner: FewShotLearner, folder: Path, **options: Any
+) -> TrainingLoop:
+    """In episodes, or on running text."""
+    tasks, way, shot = config.data, config.data.way, config.data.shot
+    validation = EpisodeSource(
+        data,
+        "val",
+        way=way,
+        shot=1 if tasks.vary else shot,
+        queries=VALIDATION_QUERIES if text is None else 1,
+        seed=EVALUATION_SEED,
+        support=learner.reads,
+    )
+    if text is None:
+        source = VariedSource if tasks.vary else EpisodeSource
+        training = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
+        return Trainer(learner, config.train, training, validation, folder, **options)
+    if not isinstance(learner, LanguageModel):
+        raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give classes")
+    return LanguageTrainer(learner, config.train, text, validation, folder, **options)
 
 
 def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
@@ -164,6 +206,7 @@ def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
                     "accuracy": report.accuracy,
                     "interval": report.interval,
                     "best": report.best,
+                    **({} if report.perplexity is None else {"perplexity": report.perplexity}),
                 }
             file.write(json.dumps(record) + "\n")
             file.flush()

@@ -7,6 +7,8 @@ holds weights, optimizer state and a counter, and a resumed run equals an uninte
 from __future__ import annotations
 
 import math
+import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from csn.config import TrainConfig
 from csn.data.augment import augment
 from csn.data.source import EpisodeSource
+from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.learner import FewShotLearner
@@ -33,29 +36,33 @@ class StepReport(NamedTuple):
 
 
 class ValidationReport(NamedTuple):
-    """After a validation: tasks seen so far, accuracy with its interval, whether it is the best yet."""
+    """After a validation: tasks seen so far, accuracy with its interval, whether it is the best yet.
+
+    perplexity: of a language model, which it decides on.
+    """
 
     tasks: int
     accuracy: float
     interval: float
     best: bool
+    perplexity: float | None = None
 
 
 Listener = Callable[[StepReport | ValidationReport], None]
 
 
-class Trainer:
-    """Trains a learner and keeps `last.safetensors` (to go on from) and `best.safetensors` (by validation) in a folder.
+class TrainingLoop(ABC):
+    """Steps, validations and checkpoints: `last.safetensors` to go on from, `best.safetensors` by validation.
 
     about: what the files should say of themselves; a checkpoint of another `about` is refused.
     """
+
+    unit = "tasks"
 
     def __init__(
         self,
         learner: FewShotLearner,
         config: TrainConfig,
-        training: EpisodeSource,
-        validation: EpisodeSource,
         folder: Path,
         *,
         about: dict[str, Any] | None = None,
@@ -65,7 +72,6 @@ class Trainer:
             if getattr(config, name) < least:
                 raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
         self.learner, self.config, self.folder = learner.to(device), config, folder
-        self.training, self.validation = training, validation
         self.about, self.device = about or {}, device
         self.optimizer = build_optimizer(learner, config)
         self.tasks, self.best, self.since_best = 0, -1.0, 0
@@ -75,10 +81,10 @@ class Trainer:
         """The checkpoint to go on from."""
         return self.folder / "last.safetensors"
 
-    def resume(self) -> None:
-        """Go on from `last.safetensors`."""
+    def resume(self, same: Callable[[dict[str, Any], dict[str, Any]], bool] = operator.eq) -> None:
+        """Go on from `last.safetensors` if what it says about itself is the `same` as what this trainer would write."""
         tensors, metadata = load_checkpoint(self.last)
-        if metadata["about"] != self.about:
+        if not same(metadata["about"], self.about):
             raise ValueError(
                 f"{self.last} belongs to another configuration: resume with the options it was trained with, or train "
                 f"into another folder"
@@ -108,44 +114,89 @@ class Trainer:
     def _done(self) -> bool:
         return self.tasks >= self.config.tasks
 
+    @property
+    def standing(self) -> str:
+        """The best so far, in words."""
+        return f"best validation accuracy {100 * max(self.best, 0):.2f} %"
+
+    @abstractmethod
+    def _step(self) -> StepReport:
+        """Train on the next tasks."""
+
+    @abstractmethod
+    def _validate(self) -> ValidationReport:
+        """Measure the learner, and keep it if it is the best yet."""
+
+    def _seed_step(self) -> None:
+        """Everything random in a step, such as dropout, is a function of the seed and the tasks seen."""
+        torch.manual_seed(_step_seed(self.config.seed, self.tasks))
+
+    def _descend(self, loss: Tensor, count: int) -> float:
+        """One step of the optimizer on the loss of `count` tasks."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.tasks)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if self.config.clip is not None:
+            torch.nn.utils.clip_grad_value_(self.learner.parameters(), self.config.clip)
+        self.optimizer.step()
+        self.tasks += count
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise ValueError(
+                f"the loss is {value} after {self.tasks} {self.unit}: lower train.learning_rate or set train.clip"
+            )
+        return value
+
+    def _keep_best(self, score: float, **measured: float) -> bool:
+        """Write `best.safetensors` if no validation before had as high a score; whether it was."""
+        is_best = score > self.best
+        self.since_best = 0 if is_best else self.since_best + 1
+        if is_best:
+            self.best = score
+            metadata = {"about": self.about, "tasks": self.tasks, **measured}
+            save_checkpoint(self.folder / "best.safetensors", model_tensors(self.learner), metadata)
+        return is_best
+
+    def _save(self) -> None:
+        metadata = {"about": self.about, "tasks": self.tasks, "best": self.best, "since_best": self.since_best}
+        save_checkpoint(self.last, model_tensors(self.learner) | optimizer_tensors(self.optimizer), metadata)
+
+
+class Trainer(TrainingLoop):
+    """Trains a learner in episodes, and keeps the one of highest accuracy on validation tasks."""
+
+    def __init__(
+        self,
+        learner: FewShotLearner,
+        config: TrainConfig,
+        training: EpisodeSource | VariedSource,
+        validation: EpisodeSource,
+        folder: Path,
+        *,
+        about: dict[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(learner, config, folder, about=about, device=device)
+        self.training, self.validation = training, validation
+
     def _step(self) -> StepReport:
         config = self.config
         count = min(config.tasks_per_step, config.tasks - self.tasks)
         episode = self.training.batch(self.tasks, count)
-        torch.manual_seed(_step_seed(config.seed, self.tasks))  # dropout and augmentation
+        self._seed_step()
         if config.augment:
             episode = augment(episode, config.augment)
         episode = episode.to(self.device)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(config, self.tasks)
         output = self.learner(episode)
-        self.optimizer.zero_grad()
-        output.loss.backward()
-        if config.clip is not None:
-            torch.nn.utils.clip_grad_value_(self.learner.parameters(), config.clip)
-        self.optimizer.step()
-        self.tasks += count
-        loss = float(output.loss.detach())
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"the loss is {loss} after {self.tasks} tasks: lower train.learning_rate or set train.clip"
-            )
+        loss = self._descend(output.loss, count)
         return StepReport(self.tasks, loss, float(task_accuracies(output.logits, episode.query.y).mean()))
 
     def _validate(self) -> ValidationReport:
         accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
         accuracy, interval = summarise(accuracies)
-        is_best = accuracy > self.best
-        self.since_best = 0 if is_best else self.since_best + 1
-        if is_best:
-            self.best = accuracy
-            metadata = {"about": self.about, "tasks": self.tasks, "validation": accuracy, "interval": interval}
-            save_checkpoint(self.folder / "best.safetensors", model_tensors(self.learner), metadata)
+        is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
         return ValidationReport(self.tasks, accuracy, interval, is_best)
-
-    def _save(self) -> None:
-        metadata = {"about": self.about, "tasks": self.tasks, "best": self.best, "since_best": self.since_best}
-        save_checkpoint(self.last, model_tensors(self.learner) | optimizer_tensors(self.optimizer), metadata)
 
 
 def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:

@@ -1,0 +1,106 @@
+"""The LSTM-LM oracle (Vinyals et al., 2016): a language model that was trained on the test words too.
+
+It is an upper bound and no few-shot learner. Of the support it is told which word each label stands for, and nothing
+else; it answers with the word that makes the query's sentence most probable. `V` words, `T` steps; PAD ends a sentence,
+and begins the next one.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.base.learner import he_initialise
+from csn.base.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm
+from csn.episode import Examples, check_examples, check_same_tasks, support_way
+from csn.learner import FewShotLearner
+
+SENTENCES_AT_ONCE = 64  # scored in one go: their logits are a hundred megabytes
+
+
+class LanguageModel(FewShotLearner):
+    """p(word | words before it in its sentence): an LSTM, a projection to the size of the embeddings, a softmax.
+
+    The softmax layer's weights are the embeddings themselves: a tenth of the parameters, and a third of the time, of a
+    layer from 300 units to 10,000 words. dropout: on the embeddings, between layers, and before the projection.
+    """
+
+    reads = "words"
+
+    def __init__(
+        self,
+        vocabulary: int,
+        way: int,
+        *,
+        embedding: int = 100,
+        units: int = 300,
+        layers: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if layers < 1 or units < 1:
+            raise ValueError(f"a language model needs at least one layer of one unit, got {layers} of {units}")
+        self.way = way
+        self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
+        self.lstm = nn.LSTM(embedding, units, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.projection = nn.Linear(units, embedding)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.dropout = nn.Dropout(dropout)
+        initialise_lstm(self.lstm)
+        he_initialise([self.projection])
+        nn.init.normal_(self.embedding.weight, std=embedding**-0.5)  # logits of about 1
+
+    def next_words(self, x: Tensor, asked: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Logits (words, V) for the words that follow, and these words (words,); PAD is the end of the sentence.
+
+        x: (examples, T) sentences that begin at step 0, PAD after them. asked: (examples, T + 1) bool, the words to be
+        predicted, the end among them; by default all words and every end.
+        """
+        following = F.pad(x, (0, 1), value=PAD)
+        if asked is None:
+            asked = torch.arange(following.shape[1], device=x.device) <= (x != PAD).sum(1, keepdim=True)
+        states, _ = self.lstm(self.embedding(F.pad(x, (1, 0), value=PAD)))
+        h = self.projection(self.dropout(states[asked]))
+        return F.linear(h, self.embedding.weight, self.bias), following[asked]
+
+    def describe(self, support: Examples, way: int | None = None) -> Tensor:
+        """The word of every label: support.x (b, n, 1) word ids -> (b, way)."""
+        way = support_way(support, way)
+        check_examples(support, way, self.way)
+        if support.x.ndim != 3 or support.x.shape[2] != 1:
+            raise ValueError(
+                f"a language model is told words, (tasks, examples, 1) ids, got {tuple(support.x.shape)}: draw tasks "
+                f"with EpisodeSource(..., support='words')"
+            )
+        words = support.y.new_full((len(support.y), way), BLANK).scatter_(1, support.y, support.x[..., 0])
+        if bool((words == BLANK).any()):
+            raise ValueError(f"a language model must be told all {way} words, got labels {support.y.unique().tolist()}")
+        return words
+
+    def predict(self, x: Tensor, task: Tensor) -> Tensor:
+        """log p of each query's sentence with each word in the blank, but for a constant: (b, m, T) -> (b, m, way)."""
+        check_same_tasks(x, task)
+        rows, way = x.flatten(0, 1), task.shape[1]
+        check_sentences(rows, self.embedding.vocabulary)
+        words = task.repeat_interleave(x.shape[1], dim=0)
+        step = max(1, SENTENCES_AT_ONCE // way)
+        parts = [self._scores(*part) for part in zip(rows.split(step), words.split(step), strict=True)]
+        return torch.cat(parts).view(*x.shape[:2], way)
+
+    def _scores(self, x: Tensor, words: Tensor) -> Tensor:
+        """(rows, T) and (rows, way) -> (rows, way). What comes before the blank is as probable with any word."""
+        blank = aligned(x, "start") == BLANK
+        if not bool((blank.sum(1) == 1).all()):
+            raise ValueError(f"every sentence needs exactly one blank (id {BLANK}) to put words into")
+        # A row that is full to its last step may go on beyond it: its end says nothing.
+        lengths = (x != PAD).sum(1, keepdim=True)
+        last = torch.where(x[:, -1:] == PAD, lengths, lengths - 1)
+        steps = torch.arange(int(lengths.max()) + 1, device=x.device)
+        asked = (steps >= blank.int().argmax(1, keepdim=True)) & (steps <= last)  # (rows, T + 1)
+        way = words.shape[1]
+        asked, blank, x = (each.repeat_interleave(way, dim=0) for each in (asked, blank, aligned(x, "start")))
+        filled = torch.where(blank, words.reshape(-1, 1), x)[:, : len(steps) - 1]
+        logits, following = self.next_words(filled, asked)
+        found = -F.cross_entropy(logits, following, reduction="none")
+        return found.new_zeros(asked.shape).masked_scatter(asked, found).sum(1).view(-1, way)

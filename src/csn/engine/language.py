@@ -1,0 +1,100 @@
+"""Training a language model: next words of whole sentences, in batches of sentences of about the same length.
+
+It is the loop of csn.engine.train with sentences where that has tasks. As there, step s is a function of (seed, s).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from csn.base.sentences import PAD
+from csn.baselines.lstm_lm import LanguageModel
+from csn.config import TrainConfig
+from csn.data.running_text import RunningText
+from csn.data.source import EpisodeSource
+from csn.engine.evaluate import evaluate, summarise
+from csn.engine.train import StepReport, TrainingLoop, ValidationReport
+
+BATCHES_SORTED = 50  # batches whose sentences are sorted by length among each other
+VALIDATION_SENTENCES = 1000
+
+
+class LanguageTrainer(TrainingLoop):
+    """Keeps the model of least perplexity on validation sentences; tells its accuracy on validation tasks as well."""
+
+    unit = "sentences"
+    learner: LanguageModel
+
+    def __init__(
+        self,
+        learner: LanguageModel,
+        config: TrainConfig,
+        text: RunningText,
+        validation: EpisodeSource,
+        folder: Path,
+        *,
+        about: dict[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(learner, config, folder, about=about, device=device)
+        if len(text.train) < config.tasks_per_step:
+            raise ValueError(
+                f"train.tasks_per_step asks for {config.tasks_per_step} sentences a step, the text has "
+                f"{len(text.train)}: ask for fewer"
+            )
+        self.text, self.validation = text, validation
+        self._batches = functools.lru_cache(maxsize=1)(self._epoch)
+
+    @property
+    def standing(self) -> str:
+        """The best so far, in words."""
+        return f"best validation perplexity {1 / self.best:.1f}" if self.best > 0 else "no validation yet"
+
+    def _epoch(self, epoch: int) -> list[np.ndarray]:
+        """Sentences of every batch of a pass over the text; those that fill no batch wait for the next pass."""
+        size, rng = self.config.tasks_per_step, np.random.default_rng([self.config.seed, epoch])
+        order = rng.permutation(len(self.text.train))
+        lengths = (self.text.train != PAD).sum(1).numpy()
+        pools = np.split(order, range(size * BATCHES_SORTED, len(order), size * BATCHES_SORTED))
+        order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+        batches = order[: len(order) // size * size].reshape(-1, size)
+        return list(batches[rng.permutation(len(batches))])
+
+    def _step(self) -> StepReport:
+        """The mean loss over all words of a batch, ends included; accuracy: of the next word among all."""
+        size = self.config.tasks_per_step
+        epoch, number = divmod(self.tasks // size, len(self.text.train) // size)
+        x = _cropped(self.text.train[torch.from_numpy(self._batches(epoch)[number])]).to(self.device)
+        self._seed_step()
+        logits, following = self.learner.next_words(x)
+        loss = self._descend(F.cross_entropy(logits, following), size)
+        return StepReport(self.tasks, loss, float((logits.argmax(-1) == following).double().mean()))
+
+    def _validate(self) -> ValidationReport:
+        perplexity = self._perplexity()
+        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
+        accuracy, interval = summarise(accuracies)
+        is_best = self._keep_best(1 / perplexity, validation=accuracy, interval=interval, perplexity=perplexity)
+        return ValidationReport(self.tasks, accuracy, interval, is_best, perplexity)
+
+    @torch.no_grad()
+    def _perplexity(self) -> float:
+        """exp of the mean loss of a word (or end) of the validation sentences, each read by itself."""
+        self.learner.eval()
+        losses = []
+        for x in self.text.val[:VALIDATION_SENTENCES].split(self.config.tasks_per_step):
+            losses.append(F.cross_entropy(*self.learner.next_words(_cropped(x).to(self.device)), reduction="none"))
+        self.learner.train()
+        return float(torch.cat(losses).double().mean().exp())
+
+
+def _cropped(x: Tensor) -> Tensor:
+    """Sentences without the columns that none of them reaches."""
+    return x[:, : int((x != PAD).sum(1).max())]

@@ -1,0 +1,140 @@
+"""`csn evaluate`: accuracy on unseen tasks, and a file that makes the number checkable."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from csn.baselines.nearest import NearestNeighbour
+from csn.build import build_learner, load_tasks
+from csn.data.alphabets import WithinAlphabet
+from csn.data.partition import PartitionSource
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.checkpoint import write_atomically
+from csn.engine.evaluate import EVALUATION_SEED, summarise
+from csn.engine.evaluate import evaluate as evaluate_tasks
+from csn.engine.run import TrainedRun, check_vocabulary, open_run, origin, vocabulary_size
+from csn.learner import FewShotLearner
+from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
+
+RANDOM_TASKS = 400
+SOURCES: dict[str, type[EpisodeSource]] = {
+    "random": EpisodeSource,
+    "all-inclusive": PartitionSource,
+    "within-alphabet": WithinAlphabet,
+}
+QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """`csn evaluate`."""
+    device = prepare_machine(options)
+    run = open_run(options.run, attention=options.attention)
+    data = load_tasks(run.config.model, options.data or run.config.data.name)
+    check_vocabulary(run, data)
+    source = _source(options, run, data)
+    tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
+    results: dict[str, list[float]] = {}
+    started = time.monotonic()
+    with progress_bar("[bold]{task.description}") as progress:
+        for label, learner in _learners(options, run, source).items():
+            on_progress = advance(progress, progress.add_task(label, total=tasks))
+            results[label] = evaluate_tasks(learner.to(device), source, tasks, device=device, on_progress=on_progress)
+    formed = _formed(options)
+    about = f"{source.way}-way {source.shot}-shot, {tasks} {formed} {source.split} tasks"
+    table = Table("learner", title=f"{data.name}, {about}")
+    table.add_column("accuracy, 95 % interval", justify="right")
+    for label, accuracies in results.items():
+        table.add_row(label, str(summarise(accuracies)))
+    console.print(table)
+    setting = {
+        "data": data.name,
+        "split": source.split,
+        "way": source.way,
+        "shot": source.shot,
+        "queries": source.queries,
+        "tasks": tasks,
+        "formed": formed,
+        "seed": source.seed,
+        "attention": options.attention or run.config.model.attention,
+    }
+    if isinstance(source, PartitionSource):
+        setting["left_out"] = list(source.left_out)
+        say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
+    name = f"result-{data.name}-{source.split}-{source.way}w{source.shot}s"
+    out = options.out or options.run / f"{name}{'' if formed == 'random' else f'-{formed}'}.json"
+    write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
+    say(f"written to {out}")
+    return 0
+
+
+def _formed(options: argparse.Namespace) -> str:
+    """How tasks are formed, by the name in SOURCES."""
+    return "all-inclusive" if options.all_inclusive else "within-alphabet" if options.within_alphabet else "random"
+
+
+def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> EpisodeSource:
+    """The tasks asked for: random ones, ones within an alphabet, or every class of the split in one of them."""
+    if options.all_inclusive and options.tasks is not None:
+        raise ValueError("--all-inclusive solves every group of classes once: leave out --tasks")
+    trained = run.config.data
+    source = SOURCES[_formed(options)](
+        data,
+        options.split,
+        way=given(options.way, trained.way),
+        shot=given(options.shot, trained.shot),
+        queries=given(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
+        seed=EVALUATION_SEED,
+        support=run.learner.reads,
+    )
+    if isinstance(source, PartitionSource) and len(source) < 2:
+        raise ValueError(
+            f"split {source.split!r} of {data.name} makes {len(source)} group of {source.way} classes, an interval "
+            f"needs at least 2: evaluate on random tasks instead"
+        )
+    return source
+
+
+def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSource) -> dict[str, FewShotLearner]:
+    """The trained one and, if asked for, what it should be better than; pixels have neighbours, word ids have none."""
+    learners = {"trained": run.learner}
+    if options.beside:
+        torch.manual_seed(run.config.train.seed)
+        about = run.metadata["about"]
+        learners["untrained"] = build_learner(
+            run.config.model, tuple(about["input"]), run.config.data.way, vocabulary_size(about)
+        )
+        if source.data.vocabulary is None:
+            learners["nearest neighbour"] = NearestNeighbour(source.way)
+    return learners
+
+
+def _result(
+    run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
+) -> dict[str, Any]:
+    """Everything that makes a number checkable."""
+    summary = {
+        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
+        for label, accuracies in results.items()
+    }
+    return {
+        "summary": summary,
+        "evaluation": setting,
+        "config": run.metadata["about"]["config"],
+        "trained": {
+            **run.origin,
+            "tasks": run.metadata["tasks"],
+            "validation": run.metadata["validation"],
+            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
+            "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
+            "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
+        },
+        **origin(),
+        "seconds": round(time.monotonic() - started, 1),
+        "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
+    }

@@ -1,0 +1,191 @@
+"""Committed result files as tables: what the paper says, what we measured, and at what cost.
+
+A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
+name is a data set ("omniglot"), a data set and how its tasks are formed ("penn-treebank random"), "commands DATA" for
+how each number was made, or "overhead" for the cost of adaptation.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from csn.config import ModelConfig, config_from_json, load_preset, preset_names
+from csn.engine.evaluate import Accuracy
+
+TRAINED = "trained"
+_BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One learner's accuracy from one result file; `learner` is "trained", or what was shown beside it."""
+
+    path: Path
+    content: dict[str, Any]
+    learner: str
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Mean and interval."""
+        summary = self.content["summary"][self.learner]
+        return Accuracy(summary["accuracy"], summary["interval"])
+
+    @property
+    def data(self) -> str:
+        """What it was tested on."""
+        return str(self.content["evaluation"]["data"])
+
+    @property
+    def formed(self) -> str:
+        """How the tasks were formed: random, or all-inclusive."""
+        return str(self.content["evaluation"].get("formed", "random"))
+
+    @property
+    def size(self) -> str:
+        """The tasks as in 5w1s."""
+        return "{way}w{shot}s".format(**self.content["evaluation"])
+
+    @property
+    def published(self) -> str:
+        """The paper's number for this cell, if it has one."""
+        if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
+            return ""
+        if self.formed == "within-alphabet":
+            return ""
+        cells = published().get(self.data, {}).get(self.content["config"]["preset"], {})
+        return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
+
+    @property
+    def name(self) -> str:
+        """Preset and recipe, with what was changed in the model and where it was trained if elsewhere."""
+        config = self.content["config"]
+        if self.learner != TRAINED:
+            return self.learner if self.learner == "nearest neighbour" else f"{config['preset']}, {self.learner}"
+        parts = [f"`{config['preset']}`", config["recipe"], *model_changes(config)]
+        if config["data"]["name"] != self.data:
+            parts.append(f"trained on {config['data']['name']}")
+        if config["data"]["way"] != self.content["evaluation"]["way"]:
+            parts.append(f"trained on {config['data']['way']}-way tasks")
+        return ", ".join(parts)
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it stands in a table."""
+        evaluation = self.content["evaluation"]
+        order = [TRAINED, "untrained", "nearest neighbour"]
+        return evaluation["way"], evaluation["shot"], self.formed != "random", order.index(self.learner), self.name
+
+
+@functools.cache
+def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """The paper's tables: data set -> preset -> tasks -> accuracy as printed."""
+    return tomllib.loads((resources.files("csn") / "published.toml").read_text(encoding="utf-8"))
+
+
+def model_changes(config: dict[str, Any]) -> list[str]:
+    """How a run's model differs from its preset: ["units=200"]."""
+    read = config_from_json(json.dumps(config))
+    if read.preset not in preset_names():
+        return []
+    preset = load_preset(read.preset, read.recipe).model
+    names = ModelConfig.__dataclass_fields__
+    return [
+        f"{name}={getattr(read.model, name)}" for name in names if getattr(read.model, name) != getattr(preset, name)
+    ]
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Every accuracy of the result files in a folder, in the order of their tables."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder} of result files: make some with csn evaluate RUN --out FILE")
+    results = []
+    for path in sorted(folder.glob("*.json")):
+        content = read_result(path)
+        if "summary" in content:
+            results += [Result(path, content, learner) for learner in content["summary"]]
+    return sorted(results, key=lambda result: result.place)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The contents of a result file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is no result file ({error}): evaluate again, or remove it") from error
+    if not isinstance(content, dict) or not (
+        {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
+    ):
+        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: evaluate again, or remove it")
+    return content
+
+
+def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
+    """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
+
+    def block(match: re.Match[str]) -> str:
+        return f"{match[1]}{_table(match['name'], results, folder, to_root)}\n{match[3]}"
+
+    return _BLOCK.sub(block, page)
+
+
+def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
+    if name == "overhead":
+        return overhead_table(read_result(folder / "overhead.json"))
+    commands = name.startswith("commands ")
+    data, _, formed = name.removeprefix("commands ").partition(" ")
+    rows = [r for r in results if r.data == data and formed in ("", r.formed)]
+    if not rows:
+        known = sorted({result.data for result in results})
+        raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
+    return "\n".join(_commands(rows)) if commands else accuracy_table(rows, f"{to_root}{folder.name}")
+
+
+def accuracy_table(rows: Iterable[Result], folder: str) -> str:
+    """Markdown: tasks, model, the paper's accuracy, ours, training up to the model chosen, file."""
+    lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
+    for result in rows:
+        evaluation, trained = result.content["evaluation"], result.content["trained"]
+        formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
+        tasks = f"{evaluation['way']}-way {evaluation['shot']}-shot{formed}"
+        cost = f"{trained['tasks']:,} tasks, {trained['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
+        anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
+        link = f"[result]({folder}/{result.path.name}{anchor})"
+        accuracy = str(result.accuracy).removesuffix(" %")
+        lines.append(f"| {tasks} | {result.name} | {result.published} | {accuracy} | {cost} | {link} |")
+    return "\n".join(lines)
+
+
+def _commands(rows: Iterable[Result]) -> Iterable[str]:
+    """How each of the numbers was made."""
+    for result in rows:
+        if result.learner == TRAINED:
+            trained = result.content["trained"]
+            last = trained["validation_curve"][-1][0] if trained["validation_curve"] else trained["tasks"]
+            commit, dash, dirty = trained["commit"].partition("-")
+            yield (
+                f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} tasks.\n"
+                f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
+            )
+
+
+def overhead_table(content: dict[str, Any]) -> str:
+    """Markdown: the median ratio to the floor with its quartiles."""
+    lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
+    for row in content["rows"]:
+        cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
+        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,201 @@
+"""The HTTP API: addresses -> what `Tasks` does, computed by `Workers`."""
+
+from __future__ import annotations
+
+import dataclasses
+from base64 import b64encode
+from pathlib import PurePath
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
+
+from csn import __version__
+from csn.service import samples, schemas
+from csn.service.errors import ServiceError, invalid_request
+from csn.service.images import from_base64, from_pixels, from_png, ink_png, unusable
+from csn.service.tasks import Tasks
+from csn.service.workers import Workers
+
+TASK_FILE = "application/x-csn-task"
+Body = TypeVar("Body", bound=schemas.Drawing)
+
+
+def drawing_body(model: type[schemas.Drawing]) -> dict[str, Any]:
+    """OpenAPI's description of a body that is JSON or a PNG file."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}},
+                "image/png": {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    }
+
+
+def file_body(kind: str) -> dict[str, Any]:
+    """OpenAPI's description of a body that is a file."""
+    return {"requestBody": {"required": True, "content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}
+
+
+def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
+    """Every address under /api."""
+    errors = {"4XX": {"model": schemas.ErrorAnswer}, "5XX": {"model": schemas.ErrorAnswer}}
+    api = APIRouter(prefix="/api", responses=errors)  # type: ignore[arg-type]
+
+    def image_of(content: bytes, body: schemas.Drawing | None) -> Any:
+        if body is None:
+            return from_png(content, tasks.limits)
+        if (body.image is None) == (body.pixels is None):
+            raise unusable("a drawing comes as image or as pixels, one of the two")
+        if body.image is not None:
+            return from_base64(body.image, tasks.limits)
+        return from_pixels(body.pixels or [], tasks.limits)
+
+    async def drawing(request: Request, kind: type[Body]) -> tuple[bytes, Body | None]:
+        """The body as it came: a PNG file, or JSON."""
+        given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        content = await request.body()
+        if given == "image/png":
+            return content, None
+        if given != "application/json":
+            raise ServiceError(415, "wrong_type", "a drawing comes as application/json or image/png", "say which it is")
+        try:
+            return content, kind.model_validate_json(content)
+        except ValidationError as error:
+            raise invalid_request(error.errors(include_url=False, include_context=False, include_input=False)) from None
+
+    @api.get("/about", tags=["server"])
+    async def about() -> schemas.About:
+        """Version, model and limits of this server."""
+        classifier = tasks.model
+        return schemas.About(
+            version=__version__,
+            model=model,
+            way=classifier.learner_.way,
+            unknown_threshold=classifier.threshold(),
+            limits=dataclasses.asdict(tasks.limits),
+        )
+
+    @api.post("/tasks", status_code=201, tags=["tasks"])
+    async def create_task(new: schemas.NewTask) -> schemas.TaskView:
+        """Create a task that remembers nothing yet."""
+        return schemas.TaskView.of(await workers.run(tasks.create, new.name))
+
+    @api.get("/tasks", tags=["tasks"])
+    async def list_tasks() -> list[schemas.TaskSummary]:
+        """All tasks, the latest change first."""
+        return [schemas.TaskSummary(**row) for row in await workers.run(tasks.store.rows)]
+
+    @api.get("/tasks/{task}", tags=["tasks"])
+    async def read_task(task: str) -> schemas.TaskView:
+        """A task with its classes."""
+        return schemas.TaskView.of(await workers.run(tasks.view, task))
+
+    @api.delete("/tasks/{task}", status_code=204, tags=["tasks"])
+    async def delete_task(task: str) -> None:
+        """Delete a task with all that is in it. This cannot be undone."""
+        await workers.run(tasks.delete, task)
+
+    @api.post("/tasks/{task}/undo", tags=["tasks"])
+    async def undo(task: str) -> schemas.TaskView:
+        """Take back the latest change: an example or alphabet that was added, an example or class that was removed."""
+        return schemas.TaskView.of(await workers.run(tasks.undo, task))
+
+    @api.get("/tasks/{task}/examples", tags=["examples"])
+    async def list_examples(task: str) -> list[schemas.ExampleView]:
+        """Every remembered drawing, oldest first."""
+        record = await workers.run(tasks.view, task)
+        return [schemas.ExampleView.of(example) for example in record.examples]
+
+    @api.post(
+        "/tasks/{task}/examples",
+        status_code=201,
+        tags=["examples"],
+        openapi_extra=drawing_body(schemas.LabelledDrawing),
+    )
+    async def add_example(
+        request: Request, task: str, label: Annotated[str | None, Query(description="with a PNG body")] = None
+    ) -> schemas.Learned:
+        """Learn a drawing: one forward pass. A label that is new makes a class."""
+        content, body = await drawing(request, schemas.LabelledDrawing)
+        name = label if body is None else body.label
+        if name is None:
+            raise ServiceError(422, "bad_label", "the drawing has no label", "add ?label=NAME to the address")
+        record, example = await workers.run(lambda: tasks.add(task, image_of(content, body), name))
+        return schemas.Learned(example=schemas.ExampleView.of(example), task=schemas.TaskView.of(record))
+
+    @api.delete("/tasks/{task}/examples/{example}", tags=["examples"])
+    async def remove_example(task: str, example: str) -> schemas.TaskView:
+        """Forget an example, exactly: answers are from then on as if it had never been drawn."""
+        return schemas.TaskView.of(await workers.run(tasks.remove, task, example=example))
+
+    @api.get("/tasks/{task}/classes", tags=["examples"])
+    async def list_classes(task: str) -> list[schemas.ClassView]:
+        """Every class with the ids of its examples, in the order in which classes were first met."""
+        return schemas.TaskView.of(await workers.run(tasks.view, task)).labels
+
+    @api.delete("/tasks/{task}/classes", tags=["examples"])
+    async def remove_class(task: str, label: str) -> schemas.TaskView:
+        """Forget a class with all its examples, exactly."""
+        return schemas.TaskView.of(await workers.run(tasks.remove, task, label=label))
+
+    @api.post("/tasks/{task}/predict", tags=["recognise"], openapi_extra=drawing_body(schemas.Drawing))
+    async def predict(request: Request, task: str) -> schemas.Prediction:
+        """What a drawing is."""
+        content, body = await drawing(request, schemas.Drawing)
+        found, _ = await workers.run(lambda: tasks.explain(task, image_of(content, body)))
+        return schemas.Prediction(**schemas.Prediction.parts(found))
+
+    @api.post("/tasks/{task}/explain", tags=["recognise"], openapi_extra=drawing_body(schemas.Drawing))
+    async def explain(request: Request, task: str) -> schemas.ExplainedPrediction:
+        """What a drawing is, and by which remembered examples it was recognised."""
+        content, body = await drawing(request, schemas.Drawing)
+        found, record = await workers.run(lambda: tasks.explain(task, image_of(content, body)))
+        sources = [
+            schemas.SourceView(id=record.examples[s.index].id, label=s.label, weight=s.weight) for s in found.sources
+        ]
+        return schemas.ExplainedPrediction(**schemas.Prediction.parts(found), examples=sources)
+
+    @api.get("/tasks/{task}/file", tags=["files"], response_class=Response)
+    async def export_task(task: str) -> Response:
+        """The task as one small file, which `FewShotClassifier.load` and `csn predict` read too."""
+        content = await workers.run(tasks.export, task)
+        return Response(
+            content, media_type=TASK_FILE, headers={"Content-Disposition": 'attachment; filename="task.csn"'}
+        )
+
+    @api.post("/tasks/file", status_code=201, tags=["files"], openapi_extra=file_body(TASK_FILE))
+    async def import_task(request: Request, name: str = "Imported") -> schemas.TaskView:
+        """A new task from such a file, made with the same model."""
+        content = await request.body()
+        return schemas.TaskView.of(await workers.run(tasks.import_file, content, PurePath(name).stem or "Imported"))
+
+    @api.get("/alphabets", tags=["samples"])
+    async def list_alphabets() -> list[schemas.AlphabetView]:
+        """Sample alphabets, made by the embedded generator."""
+        found = await workers.run(samples.alphabets)
+        return [
+            schemas.AlphabetView(
+                name=name,
+                labels=[sample.label for sample in some[:: samples.DRAWINGS]],
+                pictures=[_data_url(sample) for sample in some[:: samples.DRAWINGS]],
+            )
+            for name, some in found.items()
+        ]
+
+    @api.post("/tasks/{task}/alphabets/{name}", status_code=201, tags=["samples"])
+    async def add_alphabet(task: str, name: str) -> schemas.TaskView:
+        """Learn a sample alphabet."""
+        found = (await workers.run(samples.alphabets)).get(name)
+        if found is None:
+            raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list those there are")
+        examples = [tasks.known(sample.label, sample.x) for sample in found]
+        return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples))
+
+    return api
+
+
+def _data_url(sample: samples.Sample) -> str:
+    return "data:image/png;base64," + b64encode(ink_png(sample.x[0].numpy())).decode()

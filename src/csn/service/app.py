@@ -1,0 +1,98 @@
+"""The whole service as one ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
+
+from csn import __version__
+from csn.classifier import FewShotClassifier
+from csn.service import schemas
+from csn.service.api import router
+from csn.service.errors import add_handlers
+from csn.service.guard import Guard
+from csn.service.limits import Limits
+from csn.service.metrics import Metrics
+from csn.service.store import Store
+from csn.service.tasks import Tasks
+from csn.service.workers import Workers
+
+PAGE = Path(__file__).parent / "page"
+ABOUT = (
+    "Learn symbols from a few drawings each and recognise them, one forward pass at a time. A task holds what was "
+    "learned; ids are made by the server. Errors are always `{error: {code, message, remedy}}`."
+)
+
+
+def create_app(
+    classifier: FewShotClassifier,
+    folder: Path,
+    *,
+    limits: Limits | None = None,
+    hosts: Iterable[str] = (),
+    token: str | None = None,
+    model: str | None = None,
+) -> FastAPI:
+    """The service over a classifier's model; tasks are kept in `folder`. ValueError if either cannot be used.
+
+    hosts: names of this server besides localhost and plain addresses. token: what clients must send, if given.
+    model: the name that clients see (default: the classifier's).
+    """
+    limits = limits or Limits()
+    store = Store(folder)
+    try:
+        tasks = Tasks(classifier, store, limits)
+    except BaseException:
+        store.close()
+        raise
+    workers, metrics = Workers(limits), Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        workers.close()
+        store.close()
+
+    app = FastAPI(title="csn", version=__version__, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
+    add_handlers(app)
+    app.include_router(router(tasks, workers, model or classifier.model))
+
+    @app.get("/health", tags=["server"])
+    async def health() -> dict[str, str]:
+        """Whether the server answers and its storage can be read."""
+        await workers.run(store.totals)
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
+    async def measured() -> PlainTextResponse:
+        """Counts and times in Prometheus' text format."""
+        totals = await workers.run(store.totals)
+        text = metrics.text(*totals, workers.busy, tasks.done)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    for address, file in (("/", "index.html"), ("/docs", "docs.html"), ("/favicon.ico", "icon.svg")):
+        app.add_api_route(address, _file(file), include_in_schema=False)
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    _describe_drawings(app)
+    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
+    return app
+
+
+def _file(name: str):  # type: ignore[no-untyped-def]
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / name)
+
+    return page
+
+
+def _describe_drawings(app: FastAPI) -> None:
+    """Put the bodies that are read by hand (JSON or PNG) into the OpenAPI description."""
+    document = app.openapi()
+    known = document["components"]["schemas"]
+    for model in (schemas.Drawing, schemas.LabelledDrawing):
+        known[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -1,0 +1,153 @@
+"""The gate in front of the service: who may ask, how much, how often; and the headers of every answer.
+
+Browsers let any web page send requests to 127.0.0.1. So a request must name a host that is this server's (a page whose
+own name was made to point here names its own), and one that a page sent must come from a page of this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from csn.service.errors import ServiceError
+from csn.service.limits import Limits
+from csn.service.metrics import Metrics
+
+OPEN = ("/", "/docs", "/health", "/openapi.json", "/favicon.ico")  # hold nothing of anybody's: need no token
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+class Guard:
+    """ASGI middleware. hosts: names of this server besides localhost and plain addresses. token: needed if given."""
+
+    def __init__(
+        self, app: ASGIApp, *, limits: Limits, metrics: Metrics, hosts: Iterable[str] = (), token: str | None = None
+    ) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+        self.hosts = {"localhost", *(host.lower() for host in hosts)}
+        self.token = None if token is None else token.encode()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (requests left, when)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check, pass on, count."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        started, status = time.monotonic(), 500
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store" if scope["path"].startswith("/api") else "no-cache")
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self.app(scope, self._limited(receive), answer)
+        except ServiceError as error:
+            await error.response()(scope, receive, answer)
+        finally:
+            # Not the path itself: whoever makes up paths would make up series.
+            route = getattr(scope.get("route"), "path", "other")
+            self.metrics.observe(scope["method"], route, status, time.monotonic() - started)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = _host(headers.get("host", ""))
+        if not self._is_ours(host):
+            raise ServiceError(
+                421, "wrong_host", "this server does not answer to that host name", "use its address, or --allow-host"
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+            raise ServiceError(403, "foreign_origin", "a page of another site sent this", "use the server's own page")
+        if headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in ("GET", "HEAD"):
+            raise ServiceError(403, "foreign_origin", "a page of another site sent this", "use the server's own page")
+        self._check_rate((scope.get("client") or ("unknown",))[0])
+        if self.token is not None and not scope["path"].startswith("/page/") and scope["path"] not in OPEN:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), self.token):
+                remedy = "send the header Authorization: Bearer TOKEN with the server's token"
+                raise ServiceError(
+                    401, "token_needed", "this server needs its token", remedy, {"WWW-Authenticate": "Bearer"}
+                )
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > self.limits.body_bytes:
+            raise self._too_large()
+
+    def _is_ours(self, host: str) -> bool:
+        """Plain addresses are: no name can be made to point elsewhere where there is no name."""
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return host in self.hosts
+        return True
+
+    def _check_rate(self, client: str) -> None:
+        """A bucket of `burst` requests per client that fills up again at `requests_per_second`."""
+        limits, now = self.limits, time.monotonic()
+        if not limits.requests_per_second:
+            return
+        left, when = self._buckets.pop(client, (float(limits.burst), now))
+        left = min(limits.burst, left + (now - when) * limits.requests_per_second)
+        self._buckets[client] = (max(left - 1, 0), now)
+        while len(self._buckets) > limits.clients:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            message = f"more than {limits.requests_per_second:g} requests a second"
+            raise ServiceError(429, "too_many_requests", message, "wait a moment", {"Retry-After": "1"})
+
+    def _limited(self, receive: Receive) -> Receive:
+        """The body, if it comes in time and is not too large, whatever its header said."""
+        total, until = 0, time.monotonic() + self.limits.seconds
+        complete = False
+
+        async def limited() -> Message:
+            nonlocal total, complete
+            if complete:  # nothing more than a disconnection comes: that may take as long as it likes
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+            except asyncio.TimeoutError as error:
+                raise ServiceError(408, "too_slow", "the body took too long to come", "send it faster") from error
+            if message["type"] == "http.request":
+                total += len(message.get("body", b""))
+                complete = not message.get("more_body", False)
+            if total > self.limits.body_bytes:
+                raise self._too_large()
+            return message
+
+        return limited
+
+    def _too_large(self) -> ServiceError:
+        most = f"{self.limits.body_bytes:,} bytes"
+        return ServiceError(413, "body_too_large", f"a request has at most {most}", "send a smaller drawing or task")
+
+
+def _host(header: str) -> str:
+    """The host of a Host header without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].lower()

@@ -1,0 +1,67 @@
+/* The HTTP API of the server, as /docs describes it. */
+
+const KEY = "csn-token";
+
+export class ApiError extends Error {
+  constructor(status, code, message, remedy) {
+    super(message);
+    Object.assign(this, { status, code, remedy });
+  }
+}
+
+/** A token may come with the address (#token=...): it is taken from there, so that it is not copied along with it. */
+export function takeTokenFromAddress() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    setToken(given);
+    history.replaceState(null, "", location.pathname);
+  }
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(KEY, token);
+}
+
+async function request(method, path, { json, body, type, signal } = {}) {
+  const headers = {};
+  const token = sessionStorage.getItem(KEY);
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (json !== undefined) {
+    body = JSON.stringify(json);
+    type = "application/json";
+  }
+  if (type) headers["Content-Type"] = type;
+  let response;
+  try {
+    response = await fetch(`/api${path}`, { method, headers, body, signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "offline", "The server does not answer.", "Start csn demo again; nothing is lost.");
+  }
+  if (response.ok) return response;
+  const { error = {} } = await response.json().catch(() => ({}));
+  throw new ApiError(response.status, error.code, error.message ?? `Status ${response.status}`, error.remedy ?? "");
+}
+
+const json = async (...args) => (await request(...args)).json();
+const at = (task, rest = "") => `/tasks/${encodeURIComponent(task)}${rest}`;
+
+export const api = {
+  about: () => json("GET", "/about"),
+  tasks: () => json("GET", "/tasks"),
+  create: (name) => json("POST", "/tasks", { json: { name } }),
+  read: (task) => json("GET", at(task)),
+  remove: (task) => request("DELETE", at(task)),
+  examples: (task) => json("GET", at(task, "/examples")),
+  add: (task, png, label) =>
+    json("POST", at(task, `/examples?label=${encodeURIComponent(label)}`), { body: png, type: "image/png" }),
+  removeExample: (task, id) => json("DELETE", at(task, `/examples/${encodeURIComponent(id)}`)),
+  removeClass: (task, label) => json("DELETE", at(task, `/classes?label=${encodeURIComponent(label)}`)),
+  undo: (task) => json("POST", at(task, "/undo")),
+  explain: (task, png, signal) => json("POST", at(task, "/explain"), { body: png, type: "image/png", signal }),
+  alphabets: () => json("GET", "/alphabets"),
+  addAlphabet: (task, name) => json("POST", at(task, `/alphabets/${encodeURIComponent(name)}`)),
+  download: async (task) => (await request("GET", at(task, "/file"))).blob(),
+  upload: (file) =>
+    json("POST", `/tasks/file?name=${encodeURIComponent(file.name)}`, { body: file, type: "application/x-csn-task" }),
+};

@@ -1,0 +1,80 @@
+/* What is remembered: a card for every class with its drawings. */
+
+import { $, make, plural } from "./dom.js";
+
+/** Show examples {id, label, picture}; `on` holds what the buttons do: add(label), forget(id), forgetClass(label). */
+export function showMemory(examples, on, fresh = null) {
+  const classes = new Map();
+  for (const example of examples) {
+    if (!classes.has(example.label)) classes.set(example.label, []);
+    classes.get(example.label).push(example);
+  }
+  $("classes").replaceChildren(...[...classes].map(([label, some], i) => card(label, some, i, on, fresh)));
+  $("empty").hidden = classes.size > 0;
+  $("count").textContent = classes.size
+    ? `${plural(classes.size, "symbol")}, ${plural(examples.length, "drawing")}`
+    : "nothing yet";
+  $("known-names").replaceChildren(...[...classes.keys()].map((label) => make("option", { value: label })));
+  return classes;
+}
+
+function card(label, examples, place, on, fresh) {
+  const add = make("button", {
+    type: "button",
+    class: "quiet add",
+    textContent: "+",
+    title: place < 9 ? `Add the drawing to this class (${place + 1})` : "Add the drawing to this class",
+    ariaLabel: `Add the drawing to ${label}`,
+    onclick: () => on.add(label),
+  });
+  const forget = make("button", {
+    type: "button",
+    class: "quiet forget",
+    textContent: "×",
+    title: "Forget this class",
+    ariaLabel: `Forget ${label}`,
+    onclick: () => on.forgetClass(label),
+  });
+  const name = make("bdi", { textContent: label, title: label });
+  const thumbs = examples.map((example, i) => thumb(example, i, on, example.id === fresh));
+  const item = make(
+    "li",
+    { class: "class", dataset: { label } },
+    make("div", { class: "class-head" }, name, add, forget),
+    make("div", { class: "thumbs" }, ...thumbs),
+  );
+  item.addEventListener("keydown", (event) => {
+    if (event.key !== "Delete") return;
+    const of = event.target.closest(".thumb");
+    if (of) on.forget(of.dataset.id);
+    else on.forgetClass(label);
+  });
+  return item;
+}
+
+function thumb(example, i, on, fresh) {
+  const picture = make("img", { src: example.picture, alt: "", draggable: false });
+  const forget = make("button", {
+    type: "button",
+    textContent: "×",
+    title: "Forget this drawing",
+    ariaLabel: `Forget drawing ${i + 1} of ${example.label}`,
+    onclick: () => on.forget(example.id),
+  });
+  return make("div", { class: fresh ? "thumb new" : "thumb", dataset: { id: example.id } }, picture, forget);
+}
+
+/** Mark the class that was recognised and the drawings that counted: {id, weight}. */
+export function markSources(label, sources) {
+  const weights = new Map(sources.map(({ id, weight }) => [id, weight]));
+  for (const element of document.querySelectorAll(".thumb")) {
+    element.style.setProperty("--weight", weights.get(element.dataset.id) ?? 0);
+  }
+  for (const element of document.querySelectorAll(".class")) {
+    element.classList.toggle("chosen", label !== null && element.dataset.label === label);
+  }
+}
+
+export function thumbOf(id) {
+  return document.querySelector(`.thumb[data-id="${CSS.escape(id)}"]`);
+}

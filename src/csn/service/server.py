@@ -1,0 +1,58 @@
+"""From an application to a listening server."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from csn.service.limits import Limits
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address, or a ValueError that says why it cannot. Port 0 picks a free one."""
+    if not 0 <= port <= 65535:
+        raise ValueError(f"a port is a number from 0 to 65535, got {port}")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise ValueError(f"{host} is no address of this machine ({error.strerror}): try --host 127.0.0.1") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(256)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"port {port} is in use: choose another with --port, or --port 0 for a free one"
+            ) from error
+        if error.errno == errno.EACCES:
+            raise ValueError(f"port {port} needs more rights: choose one above 1023 with --port") from error
+        raise ValueError(f"{host} port {port} cannot be used ({error.strerror}): try another --host") from error
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """Where a browser on this machine finds it."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
+    """A server to be run with `.run(sockets=[...])`."""
+    limits = limits or Limits()
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=5,
+    )
+    return uvicorn.Server(config)

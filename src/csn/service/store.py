@@ -1,0 +1,185 @@
+"""Tasks on disk: one SQLite file. A change is one transaction, so a crash leaves the state before it or after it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL,
+    examples INTEGER NOT NULL, classes INTEGER NOT NULL,
+    present TEXT NOT NULL,  -- JSON: the ids of its examples in the order they were learned
+    history TEXT NOT NULL   -- JSON: changes that can be undone, the latest last
+);
+CREATE TABLE IF NOT EXISTS examples (
+    id TEXT PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+    label TEXT NOT NULL, input BLOB NOT NULL, picture BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS examples_of_task ON examples (task);
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A remembered drawing. input: what the learner sees, as bytes; picture: a PNG to show."""
+
+    id: str
+    label: str
+    input: bytes
+    picture: bytes
+
+
+@dataclass
+class Record:
+    """A task. history: {"added": ids} or {"removed": [[place, id], ...]}, the latest last."""
+
+    id: str
+    name: str
+    created: float
+    changed: float
+    examples: list[Example] = field(default_factory=list)
+    history: list[dict[str, list[Any]]] = field(default_factory=list)
+
+    @property
+    def classes(self) -> dict[str, list[Example]]:
+        """The examples of every class, in the order in which classes were first met."""
+        found: dict[str, list[Example]] = {}
+        for example in self.examples:
+            found.setdefault(example.label, []).append(example)
+        return found
+
+
+class Store:
+    """Tasks by id. Safe to call from any thread; one process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "tasks.sqlite"
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=1)
+        try:
+            # Exclusive: a second server would not see what the first one holds in memory.
+            self._db.executescript(
+                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; BEGIN EXCLUSIVE; COMMIT"
+            )
+            self._db.execute("PRAGMA foreign_keys = ON")
+            found = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, VERSION):
+                raise ValueError(f"{self.path} is of version {found}, this csn reads {VERSION}: use another folder")
+            self._db.executescript(f"{SCHEMA}; PRAGMA user_version = {VERSION}")
+        except sqlite3.OperationalError as error:
+            self._db.close()
+            raise ValueError(f"{self.path} is in use by another server: stop it, or use another folder") from error
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise ValueError(f"{self.path} is no database of csn ({error}): move it away or use another") from error
+        except ValueError:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    def insert(self, record: Record, most: int) -> bool:
+        """Keep a new task, if there are fewer than `most`."""
+        with self._lock, _transaction(self._db):
+            if self._db.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] >= most:
+                return False
+            self._db.execute(
+                "INSERT INTO tasks VALUES (?, ?, ?, ?, 0, 0, '[]', '[]')",
+                (record.id, record.name, record.created, record.changed),
+            )
+            self._write(record, record.examples)
+        return True
+
+    def save(self, record: Record, added: list[Example]) -> None:
+        """Keep a changed task, and examples it did not have before."""
+        with self._lock, _transaction(self._db):
+            self._write(record, added)
+
+    def load(self, task: str) -> Record | None:
+        """A task with everything in it."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT name, created, changed, present, history FROM tasks WHERE id = ?", (task,)
+            ).fetchone()
+            if row is None:
+                return None
+            examples = self._examples("task = ?", task)
+        present = [examples[id] for id in json.loads(row[3])]
+        return Record(task, row[0], row[1], row[2], present, json.loads(row[4]))
+
+    def example(self, task: str, example: str) -> Example:
+        """One that may have been removed and can come back."""
+        with self._lock:
+            return self._examples("task = ? AND id = ?", task, example)[example]
+
+    def delete(self, task: str) -> bool:
+        """Remove a task and all its examples; whether there was one."""
+        with self._lock, _transaction(self._db):
+            return self._db.execute("DELETE FROM tasks WHERE id = ?", (task,)).rowcount > 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A summary of every task, the latest change first."""
+        names = ("id", "name", "created", "changed", "examples", "classes")
+        with self._lock:
+            found = self._db.execute(f"SELECT {', '.join(names)} FROM tasks ORDER BY changed DESC, id").fetchall()
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def totals(self) -> tuple[int, int]:
+        """Tasks, and examples in them."""
+        with self._lock:
+            tasks, examples = self._db.execute("SELECT COUNT(*), COALESCE(SUM(examples), 0) FROM tasks").fetchone()
+        return tasks, examples
+
+    def _examples(self, where: str, *values: str) -> dict[str, Example]:
+        rows = self._db.execute(f"SELECT id, label, input, picture FROM examples WHERE {where}", values)
+        return {row[0]: Example(*row) for row in rows}
+
+    def _write(self, record: Record, added: list[Example]) -> None:
+        """Part of a transaction. Examples that no undo can bring back are deleted for good."""
+        record.changed = time.time()
+        present = [example.id for example in record.examples]
+        kept = {*present, *(id for change in record.history for _, id in change.get("removed", ()))}
+        self._db.executemany(
+            "INSERT INTO examples VALUES (?, ?, ?, ?, ?)",
+            [(e.id, record.id, e.label, e.input, e.picture) for e in added],
+        )
+        self._db.execute(
+            "UPDATE tasks SET changed = ?, examples = ?, classes = ?, present = ?, history = ? WHERE id = ?",
+            (
+                record.changed,
+                len(present),
+                len(record.classes),
+                json.dumps(present),
+                json.dumps(record.history),
+                record.id,
+            ),
+        )
+        self._db.execute(
+            "DELETE FROM examples WHERE task = ? AND id NOT IN (SELECT value FROM json_each(?))",
+            (record.id, json.dumps(sorted(kept))),
+        )
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

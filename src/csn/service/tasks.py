@@ -1,0 +1,254 @@
+"""What clients do with tasks: learn, forget, undo, recognise, export, import. The state of a task is its `Record`.
+
+The model is shared and holds no state; each task has a classifier with a memory of its own, made from the record when
+it is first needed. Work on one task is done one request at a time, so an answer never depends on who else is asking.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from csn.classifier import FewShotClassifier
+from csn.explanation import Explanation
+from csn.service.errors import ServiceError
+from csn.service.images import ink_png, picture, unusable
+from csn.service.limits import Limits
+from csn.service.names import clean
+from csn.service.store import Example, Record, Store
+
+LOCKS = 256
+
+
+class Live(NamedTuple):
+    """A task in memory."""
+
+    record: Record
+    classifier: FewShotClassifier
+
+
+class Tasks:
+    """All tasks of a server. Safe to call from any thread."""
+
+    def __init__(self, classifier: FewShotClassifier, store: Store, limits: Limits) -> None:
+        self.model = classifier.blank()
+        if (
+            not self.model.input_.is_image
+            or self.model.input_.shape[0] != 1
+            or not hasattr(self.model.learner_, "attend")
+        ):
+            raise ValueError("the service needs a CSN that takes drawings (1, h, w): give another model or run")
+        self.store, self.limits = store, limits
+        self.done: Counter[str] = Counter()  # for the metrics
+        # Chosen by a task's id and never thrown away: a lock holds whether the task is in memory or not.
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+        self._live: OrderedDict[str, Live] = OrderedDict()
+        self._live_lock = threading.Lock()
+
+    def create(self, name: str = "Untitled", examples: Sequence[Example] = ()) -> Record:
+        """A new task under a random id."""
+        now = time.time()
+        name = clean(name, self.limits.label, "name")
+        record = Record(secrets.token_urlsafe(12), name, now, now, list(examples))
+        if not self.store.insert(record, self.limits.tasks):
+            raise ServiceError(
+                409, "too_many_tasks", f"the server keeps {self.limits.tasks} tasks", "delete one that is not needed"
+            )
+        return record
+
+    def view(self, task: str) -> Record:
+        """A task as it is now."""
+        with self._open(task) as live:
+            return _copy(live.record)
+
+    def delete(self, task: str) -> None:
+        """Forget a task with all that is in it."""
+        with self._lock(task):
+            with self._live_lock:
+                self._live.pop(task, None)
+            if not self.store.delete(task):
+                raise _no_task()
+
+    def add(self, task: str, image: Any, label: str) -> tuple[Record, Example]:
+        """Learn a drawing."""
+        label = clean(label, self.limits.label)
+        with self._open(task) as live:
+            self._check_room([e.label for e in live.record.examples], [label])
+            try:
+                shown = picture(image)
+                live.classifier.partial_fit([image], [label])
+            except ValueError as error:
+                raise unusable(str(error)) from error
+            example = _example(label, live.classifier.inputs_[-1], shown)
+            self._added(live, [example])
+            return _copy(live.record), example
+
+    def add_known(self, task: str, examples: Sequence[Example]) -> Record:
+        """Learn examples that are already in the model's form."""
+        with self._open(task) as live:
+            self._check_room([e.label for e in live.record.examples], [e.label for e in examples])
+            live.classifier.recall(self._inputs(examples), [e.label for e in examples])
+            self._added(live, list(examples))
+            return _copy(live.record)
+
+    def remove(self, task: str, *, example: str | None = None, label: str | None = None) -> Record:
+        """Forget an example or a class, exactly: as if it had never been drawn."""
+        with self._open(task) as live:
+            record = live.record
+            gone = [(i, e.id) for i, e in enumerate(record.examples) if example == e.id or label == e.label]
+            if not gone:
+                what = "example" if label is None else "class"
+                raise ServiceError(404, f"no_such_{what}", f"this task has no such {what}", f"list its {what}s first")
+            places = {i for i, _ in gone}
+            live.classifier.forget(indices=sorted(places))
+            record.examples = [e for i, e in enumerate(record.examples) if i not in places]
+            self._remember(record, {"removed": [[i, id] for i, id in gone]})
+            self.store.save(record, [])
+            self.done["forgotten"] += len(gone)
+            return _copy(record)
+
+    def undo(self, task: str) -> Record:
+        """Take back the latest change of what is remembered."""
+        with self._open(task) as live:
+            record = live.record
+            if not record.history:
+                raise ServiceError(409, "nothing_to_undo", "this task has no change to undo", "change something first")
+            change = record.history.pop()
+            if "added" in change:
+                gone = set(change["added"])
+                live.classifier.forget(indices=[i for i, e in enumerate(record.examples) if e.id in gone])
+                record.examples = [e for e in record.examples if e.id not in gone]
+            else:
+                for place, id in change["removed"]:
+                    record.examples.insert(place, self.store.example(task, id))
+                with self._live_lock:  # made anew when it is next needed: the order of examples matters
+                    self._live.pop(task, None)
+            self.store.save(record, [])
+            return _copy(record)
+
+    def explain(self, task: str, image: Any) -> tuple[Explanation, Record]:
+        """What a drawing is, and by which examples."""
+        with self._open(task) as live:
+            if not live.record.examples:
+                raise ServiceError(
+                    409, "nothing_learned", "this task remembers no examples yet", "add an example of each class first"
+                )
+            try:
+                found = live.classifier.explain([image])[0]
+            except ValueError as error:
+                raise unusable(str(error)) from error
+            self.done["recognised" if found.label is not None else "unknown"] += 1
+            return found, _copy(live.record)
+
+    def export(self, task: str) -> bytes:
+        """A task as a file (docs/task_format.md)."""
+        with self._open(task) as live, TemporaryDirectory(prefix="csn-") as folder:
+            if not live.record.examples:
+                raise ServiceError(409, "nothing_learned", "there is nothing to export", "add an example first")
+            path = Path(folder) / "task.csn"
+            live.classifier.save(path)
+            return path.read_bytes()
+
+    def import_file(self, content: bytes, name: str) -> Record:
+        """A new task from a file. Only its drawings and labels are taken: what follows from them is computed anew."""
+        reader = self.model.blank()
+        with TemporaryDirectory(prefix="csn-") as folder:
+            path = Path(folder) / "task.csn"
+            path.write_bytes(content)
+            try:
+                reader.restore(path)
+            except ValueError as error:
+                message = str(error).replace(str(path), "the file")
+                remedy = "send a file that this server (or one with the same model) exported"
+                raise ServiceError(422, "bad_task_file", message, remedy) from error
+        labels = [clean(str(label), self.limits.label) for label in reader.labels_]
+        self._check_room([], labels)
+        return self.create(name, [self.known(label, x) for label, x in zip(labels, reader.inputs_, strict=True)])
+
+    def known(self, label: str, x: torch.Tensor) -> Example:
+        """An example from an image in the model's form, (1, h, w) uint8."""
+        return _example(label, x, ink_png(x[0].numpy()))
+
+    def _added(self, live: Live, examples: list[Example]) -> None:
+        record = live.record
+        record.examples = [*record.examples, *examples]
+        self._remember(record, {"added": [example.id for example in examples]})
+        self.store.save(record, examples)
+        self.done["learned"] += len(examples)
+
+    def _remember(self, record: Record, change: dict[str, list[Any]]) -> None:
+        record.history = [*record.history, change][-self.limits.undos :]
+
+    def _check_room(self, old: list[str], new: list[str]) -> None:
+        limits, remedy = self.limits, "remove some first, or use another task"
+        if len(old) + len(new) > limits.examples:
+            raise ServiceError(409, "too_many_examples", f"a task holds {limits.examples} examples", remedy)
+        if len({*old, *new}) > limits.classes:
+            raise ServiceError(409, "too_many_classes", f"a task holds {limits.classes} classes", remedy)
+
+    def _inputs(self, examples: Sequence[Example]) -> torch.Tensor:
+        """(n, 1, h, w) uint8."""
+        shape = self.model.input_.shape
+        pixels = np.frombuffer(b"".join(e.input for e in examples), dtype=np.uint8)
+        return torch.from_numpy(pixels.copy().reshape(len(examples), *shape))
+
+    def _lock(self, task: str) -> threading.Lock:
+        return self._locks[hash(task) % LOCKS]
+
+    @contextmanager
+    def _open(self, task: str) -> Iterator[Live]:
+        """A task for this thread alone.
+
+        A ServiceError comes before any change. Should anything else fail, what is in memory is dropped: the file is
+        the truth.
+        """
+        with self._lock(task):
+            live = self._find(task)
+            try:
+                yield live
+            except ServiceError:
+                raise
+            except BaseException:
+                with self._live_lock:
+                    self._live.pop(task, None)
+                raise
+
+    def _find(self, task: str) -> Live:
+        with self._live_lock:
+            if task in self._live:
+                self._live.move_to_end(task)
+                return self._live[task]
+        record = self.store.load(task)
+        if record is None:
+            raise _no_task()
+        classifier = self.model.blank()
+        if record.examples:
+            classifier.recall(self._inputs(record.examples), [e.label for e in record.examples])
+        with self._live_lock:
+            self._live[task] = Live(record, classifier)
+            while len(self._live) > self.limits.live:
+                self._live.popitem(last=False)
+        return Live(record, classifier)
+
+
+def _copy(record: Record) -> Record:
+    """A record that later changes leave alone: its lists are replaced or popped from, never shared."""
+    return Record(record.id, record.name, record.created, record.changed, list(record.examples), list(record.history))
+
+
+def _example(label: str, x: torch.Tensor, shown: bytes) -> Example:
+    return Example(secrets.token_urlsafe(9), label, x.numpy().tobytes(), shown)
+
+
+def _no_task() -> ServiceError:
+    return ServiceError(404, "no_such_task", "there is no such task", "create one, or list those there are")

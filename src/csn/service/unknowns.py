@@ -1,0 +1,25 @@
+"""The line between known and unknown drawings: the model's own, or one found when the server starts."""
+
+from __future__ import annotations
+
+from csn.classifier import FewShotClassifier
+from csn.data.strokes import load_strokes
+from csn.pretrained import shipped_threshold
+from csn.unknown import calibrate_unknown
+
+CHARACTERS, DRAWINGS, TASKS = 10, 6, 24
+
+
+def default_threshold(classifier: FewShotClassifier) -> float | None:
+    """The one calibrated for the package's weights; for others, one that keeps 95 % of the known drawings.
+
+    That is a second of work when the server starts, on held-out alphabets of the embedded generator. None for a model
+    without keys.
+    """
+    if classifier.run is None and classifier.learner is None:
+        return shipped_threshold(classifier.model)
+    opened = classifier.blank()
+    if not hasattr(opened.learner_, "key_function") or opened.input_.shape != (1, 28, 28):
+        return None
+    data = load_strokes(alphabets=5, characters=CHARACTERS, drawings=DRAWINGS)
+    return calibrate_unknown(opened.learner_, data, tasks=TASKS, device=classifier.device).threshold

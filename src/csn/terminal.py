@@ -1,0 +1,50 @@
+"""What all commands share: one console, plain lines, progress bars, and the machine they run on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from csn.engine.machine import choose_device, keep_freed_memory
+
+console = Console()
+
+
+def say(line: str) -> None:
+    """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def progress_bar(*columns: str) -> Progress:
+    """A bar with a count and the time left, and text columns before it."""
+    return Progress(
+        *(TextColumn(column) for column in columns),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def advance(progress: Progress, bar: TaskID) -> Callable[[int], None]:
+    """A callback that moves a bar."""
+    return lambda done: progress.update(bar, completed=done)
+
+
+def given(option: int | None, default: int) -> int:
+    """An option, or its default where it was not given."""
+    return default if option is None else option
+
+
+def prepare_machine(options: argparse.Namespace) -> torch.device:
+    """Threads, memory and the device that `options` ask for."""
+    if options.threads is not None:
+        if options.threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {options.threads}")
+        torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    return choose_device(options.device)
