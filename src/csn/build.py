@@ -11,19 +11,9 @@ from torch import nn
 from csn.base.cnn import CNN
 from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner, start_uniform
+from csn.base.learner import BaseLearner
 from csn.base.lstm import LSTM
-from csn.baselines.finetune import FineTuned
-from csn.baselines.lstm_lm import LanguageModel
-from csn.baselines.maml import MAML
-from csn.baselines.mann import MANN
-from csn.baselines.matching import MatchingNetwork
-from csn.baselines.meta_lstm import MetaLSTM
-from csn.baselines.metanet import MetaNet
-from csn.baselines.nearest import NearestNeighbour
-from csn.baselines.prototypical import PrototypicalNetwork
-from csn.baselines.siamese import SiameseNetwork
-from csn.baselines.snail import SNAIL
+from csn.build_baselines import build_baseline
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.fetch import Progress
@@ -132,59 +122,7 @@ def build_learner(
 
     if config.learner == "csn":
         return _csn(config, _base_learner(config, input_shape, way, vocabulary), network(config.key_size))
-    if config.learner == "prototypical":
-        return PrototypicalNetwork(
-            network(config.key_size), way, distance=config.distance, temperature=config.temperature
-        )
-    if config.learner == "matching":
-        return MatchingNetwork(
-            network(config.key_size),
-            way,
-            size=config.key_size,
-            context_steps=config.context_steps,
-            temperature=config.temperature,
-        )
-    if config.learner == "siamese":
-        return SiameseNetwork(network(config.key_size), way, size=config.key_size)
-    if config.learner in ("maml", "meta-lstm"):
-        return _gradient_learner(config, network(way), way, vocabulary)
-    if config.learner == "snail":
-        return SNAIL(network(config.key_size), way, size=config.key_size, length=config.sequence_length)
-    if config.learner == "mann":
-        return MANN(
-            network(config.key_size),
-            way,
-            size=config.key_size,
-            units=config.units,
-            rows=config.memory_rows,
-            row_size=config.memory_size,
-            heads=config.heads,
-            temperature=config.temperature,
-        )
-    if config.learner == "finetune":
-        return FineTuned(
-            network(config.key_size),
-            way,
-            head=config.head,
-            steps=config.inner_steps,
-            rate=config.inner_rate,
-            temperature=config.temperature or 10.0,
-        )
-    if config.learner == "metanet":
-        return MetaNet(
-            _image(config, input_shape, vocabulary),
-            way,
-            filters=config.filters,
-            size=config.key_size,
-            units=config.g_units,
-            steps=config.gradient_parts,
-            temperature=config.temperature,
-        )
-    if config.learner == "nearest":
-        return NearestNeighbour(way)
-    if config.learner == "lstm-lm":
-        return _language_model(config, way, vocabulary)
-    raise ValueError(f"unknown learner {config.learner!r}")
+    return build_baseline(config, network, input_shape, way, vocabulary)
 
 
 def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN:
@@ -205,54 +143,6 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
         attention=config.attention,
         guard=config.guard,
         shifted=config.shifted,
-    )
-
-
-def _gradient_learner(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | None) -> MAML:
-    """MAML or the Meta-Learner LSTM; the softmax layer starts at 0, as that of every base learner."""
-    if vocabulary is not None:
-        raise ValueError(
-            f"{config.learner} is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"
-        )
-    start_uniform([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
-    if config.learner == "meta-lstm":
-        return MetaLSTM(
-            network,
-            way,
-            units=config.g_units,
-            inner_steps=config.inner_steps,
-            test_steps=config.test_steps,
-            inner_rate=config.inner_rate,
-        )
-    return MAML(
-        network,
-        way,
-        inner_steps=config.inner_steps,
-        test_steps=config.test_steps,
-        inner_rate=config.inner_rate,
-        rate=config.rate,
-        order=config.order,
-    )
-
-
-def _image(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None) -> tuple[int, int, int]:
-    """The shape of images, or a ValueError from a learner whose networks are convolutions only."""
-    if vocabulary is not None or config.base != "cnn":
-        raise ValueError(f"{config.learner} is for images and model.base=cnn, got {config.base}: choose another preset")
-    channels, height, width = input_shape
-    return channels, height, width
-
-
-def _language_model(config: ModelConfig, way: int, vocabulary: int | None) -> LanguageModel:
-    """The LSTM-LM oracle."""
-    assert vocabulary is not None  # _check_input saw to it
-    return LanguageModel(
-        vocabulary,
-        way,
-        embedding=config.embedding,
-        units=config.units,
-        layers=config.layers,
-        dropout=config.dropout[0],
     )
 
 

@@ -35,6 +35,8 @@ class Case:
     """The order of the support matters."""
     symmetric: bool = False
     """Permuting the labels permutes the predictions: no output belongs to a class of its own."""
+    steps: int = 120
+    """After which a trivial task is learned."""
 
     def learner(self, seed: int = 0) -> FewShotLearner:
         """In evaluation mode; its running statistics are no longer those of a fresh batch norm."""
@@ -69,12 +71,18 @@ def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
 
 
 def baseline(
-    learner: str, shape: tuple[int, ...], *, ordered: bool = False, symmetric: bool = True, **options: object
+    learner: str,
+    shape: tuple[int, ...],
+    *,
+    ordered: bool = False,
+    symmetric: bool = True,
+    steps: int = 120,
+    **options: object,
 ) -> Case:
     filters = 16 if options.get("norm") == "group" else 8
-    config = ModelConfig(learner=learner, filters=filters, units=10, key_size=8, **options)  # type: ignore[arg-type]
+    config = ModelConfig(learner=learner, filters=filters, key_size=8, **{"units": 10, **options})  # type: ignore[arg-type]
     name = "-".join([learner, *(str(value) for value in options.values())])
-    return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric)
+    return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric, steps)
 
 
 def small_snail() -> FewShotLearner:
@@ -103,8 +111,19 @@ LEARNERS = [
     baseline("maml", IMAGE, symmetric=False, norm="group", test_steps=2),
     baseline("maml", (6,), symmetric=False, base="ffn", order="first", rate="one", inner_steps=2),
     baseline("maml", (2, 3), symmetric=False, base="ffn", rate="each", inner_rate=0.1),
-    Case("snail", small_snail, (6,), ordered=True),
-    baseline("mann", (6,), ordered=True, symmetric=False, base="ffn", temperature=10.0, memory_rows=20, heads=2),
+    Case("snail", small_snail, (6,), ordered=True, steps=240),
+    baseline(
+        "mann",
+        (6,),
+        ordered=True,
+        symmetric=False,
+        steps=300,
+        base="ffn",
+        units=40,
+        memory_rows=20,
+        heads=1,
+        temperature=10.0,
+    ),
     baseline("finetune", IMAGE, norm="batch", inner_steps=20, inner_rate=1.0),
     baseline("finetune", (6,), base="ffn", head="cosine", inner_steps=20, inner_rate=1.0),
     baseline("meta-lstm", (6,), symmetric=False, base="ffn", inner_steps=2),
