@@ -127,7 +127,7 @@ LEARNERS = [
     baseline("finetune", IMAGE, norm="batch", inner_steps=20, inner_rate=1.0),
     baseline("finetune", (6,), base="ffn", head="cosine", inner_steps=20, inner_rate=1.0),
     baseline("meta-lstm", (6,), symmetric=False, base="ffn", inner_steps=2),
-    baseline("meta-lstm", IMAGE, symmetric=False, norm="group", inner_steps=1, test_steps=2),
+    baseline("meta-lstm", IMAGE, symmetric=False, norm="group", inner_steps=2, test_steps=3),
     baseline("metanet", IMAGE, ordered=True, symmetric=False),
     baseline("metanet", IMAGE, ordered=True, symmetric=False, temperature=10.0, gradient_parts=2),
 ]
