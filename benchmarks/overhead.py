@@ -21,15 +21,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 
 from csn.base.cnn import CNN
 from csn.base.lstm import LSTM
@@ -39,10 +37,9 @@ from csn.config import load_preset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.run import origin
-from csn.engine.train import build_optimizer
 from csn.episode import Episode, Examples
-from csn.learner import EpisodeOutput
 from csn.model import CSN
+from csn.timing import Floor, SentenceFloor, inference_step, ratios, training_step
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
@@ -50,44 +47,6 @@ RESNETS = {"adaresnet": (1.0, 84), "adaresnet-small": (0.25, 64)}  # width, side
 KINDS = ("df", "gradient")
 QUERIES = 5
 SENTENCE_TASKS, WORDS, VOCABULARY = 8, 25, 1000
-
-
-class Floor(nn.Module):
-    """The two networks of a CSN, side by side."""
-
-    def __init__(self, csn: CSN) -> None:
-        super().__init__()
-        self.base, self.key_function = csn.base, csn.key_function
-
-    def forward(self, episode: Episode) -> EpisodeOutput:
-        """Every image through both networks; a loss that sends gradients through both."""
-        n = episode.support.y.numel()
-        x = torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
-        keys, logits = self.key_function(x), self.base(x).logits[n:]
-        loss = F.cross_entropy(logits, episode.query.y.flatten()) + keys.square().mean()
-        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
-
-
-class SentenceFloor(nn.Module):
-    """nn.LSTM of the same size in place of an adaLSTM, the key function beside it."""
-
-    def __init__(self, csn: CSN) -> None:
-        super().__init__()
-        assert isinstance(csn.base, LSTM)
-        units = csn.base.output.in_features
-        self.embedding, self.key_function = csn.base.embedding, csn.key_function
-        self.lstm = nn.LSTM(self.embedding.size, units, len(csn.base.layers), batch_first=True)
-        self.output = nn.Linear(units, csn.way)
-
-    def forward(self, episode: Episode) -> EpisodeOutput:
-        """Two passes, support and queries; a loss that sends gradients through both and through the keys."""
-        loss, x = torch.zeros(()), torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
-        for examples in (episode.support, episode.query):
-            states, _ = self.lstm(self.embedding(examples.x.flatten(0, 1)))
-            logits = self.output(states[:, -1])
-            loss = loss + F.cross_entropy(logits, examples.y.flatten())
-        loss = loss + self.key_function(x).square().mean()
-        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
 
 
 def random_sentences(way: int, shot: int) -> Episode:
@@ -110,54 +69,6 @@ def random_episode(way: int, shot: int, image: tuple[int, int, int] = (1, 28, 28
         return Examples(torch.rand(tasks, way * per_class, *image), labels)
 
     return Episode(examples(shot), examples(QUERIES), way)
-
-
-def training_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]:
-    """One whole step: loss, gradients, Adam."""
-    optimizer = build_optimizer(learner, load_preset("adacnn-df").train)
-    learner.train()
-
-    def step() -> Tensor:
-        optimizer.zero_grad()
-        loss = learner(episode).loss
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
-def inference_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]:
-    """Description and prediction."""
-    learner.eval()
-
-    @torch.no_grad()
-    def step() -> Tensor:
-        return learner(episode).logits
-
-    return step
-
-
-def ratios(steps: dict[str, Callable[[], Tensor]], repeats: int, seconds: float = 0.15) -> dict[str, list[float]]:
-    """Time of each contender over the first one's, one ratio per repeat; a repeat lasts `seconds` per contender."""
-    counts = {}
-    for name, step in steps.items():
-        step()
-        started = time.perf_counter()
-        step()
-        counts[name] = max(1, round(seconds / (time.perf_counter() - started)))
-    results: dict[str, list[float]] = {name: [] for name in steps}
-    names = list(steps)
-    for repeat in range(repeats):
-        times = {}
-        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-            started = time.perf_counter()
-            for _ in range(counts[name]):
-                steps[name]()
-            times[name] = (time.perf_counter() - started) / counts[name]
-        for name in names:
-            results[name].append(times[name] / times[names[0]])
-    return results
 
 
 def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:

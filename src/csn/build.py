@@ -9,15 +9,10 @@ from torch import nn
 from csn.base.cnn import CNN
 from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner, start_uniform
+from csn.base.learner import BaseLearner
 from csn.base.lstm import LSTM
 from csn.base.resnet import ResNet
-from csn.baselines.lstm_lm import LanguageModel
-from csn.baselines.maml import MAML
-from csn.baselines.matching import MatchingNetwork
-from csn.baselines.nearest import NearestNeighbour
-from csn.baselines.prototypical import PrototypicalNetwork
-from csn.baselines.siamese import SiameseNetwork
+from csn.build_baselines import build_baseline
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
 from csn.data.entry import DataEntry, LoadOptions, as_path, own_entry
@@ -126,27 +121,7 @@ def build_learner(
 
     if config.learner == "csn":
         return _csn(config, _base_learner(config, input_shape, way, vocabulary), network(config.key_size))
-    if config.learner == "prototypical":
-        return PrototypicalNetwork(
-            network(config.key_size), way, distance=config.distance, temperature=config.temperature
-        )
-    if config.learner == "matching":
-        return MatchingNetwork(
-            network(config.key_size),
-            way,
-            size=config.key_size,
-            context_steps=config.context_steps,
-            temperature=config.temperature,
-        )
-    if config.learner == "siamese":
-        return SiameseNetwork(network(config.key_size), way, size=config.key_size)
-    if config.learner == "maml":
-        return _maml(config, network(way), way, vocabulary)
-    if config.learner == "nearest":
-        return NearestNeighbour(way)
-    if config.learner == "lstm-lm":
-        return _language_model(config, way, vocabulary)
-    raise ValueError(f"unknown learner {config.learner!r}")
+    return build_baseline(config, network, input_shape, way, vocabulary)
 
 
 def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN:
@@ -167,37 +142,6 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
         attention=config.attention,
         guard=config.guard,
         shifted=config.shifted,
-    )
-
-
-def _maml(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | None) -> MAML:
-    """MAML; its softmax layer starts at 0, as that of every base learner."""
-    if vocabulary is not None:
-        raise ValueError(
-            "MAML is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"
-        )
-    start_uniform([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
-    return MAML(
-        network,
-        way,
-        inner_steps=config.inner_steps,
-        test_steps=config.test_steps,
-        inner_rate=config.inner_rate,
-        rate=config.rate,
-        order=config.order,
-    )
-
-
-def _language_model(config: ModelConfig, way: int, vocabulary: int | None) -> LanguageModel:
-    """The LSTM-LM oracle."""
-    assert vocabulary is not None  # _check_input saw to it
-    return LanguageModel(
-        vocabulary,
-        way,
-        embedding=config.embedding,
-        units=config.units,
-        layers=config.layers,
-        dropout=config.dropout[0],
     )
 
 

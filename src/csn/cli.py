@@ -21,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_evaluate(commands)
+    _add_compare(commands)
     _add_report(commands)
     _add_show(commands)
     _add_data(commands)
@@ -69,14 +70,7 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     train.add_argument("--queries", type=int, help="unseen examples of a class in a training task")
     train.add_argument("--tasks", type=int, help="training tasks in all")
     train.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
-    train.add_argument(
-        "--set",
-        metavar="SECTION.NAME=VALUE",
-        action="append",
-        default=[],
-        dest="changes",
-        help="change any option of the configuration, e.g. train.learning_rate=0.01; may be repeated",
-    )
+    _add_changes(train)
     train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
     train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped")
     _add_machine(train)
@@ -111,6 +105,38 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
         "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
     )
     _add_machine(evaluate)
+
+
+def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
+    compare = commands.add_parser(  # type: ignore[attr-defined]
+        "compare",
+        help="train learners on the same tasks, test them on the same tasks, time them against one floor",
+        description="Learners side by side: a table, a plot and result files. The same command goes on after a stop.",
+    )
+    compare.add_argument("presets", nargs="+", metavar="PRESET", help="names of presets, or PRESET:RECIPE")
+    compare.add_argument("--recipe", choices=("paper", "plus"), default="plus", help="default: %(default)s")
+    compare.add_argument("--data", metavar="NAME", default="strokes", help="data set (default: %(default)s)")
+    compare.add_argument("--way", type=int, default=5, help="classes of a task (default: %(default)s)")
+    compare.add_argument("--shot", type=int, default=1, help="labelled examples of a class (default: %(default)s)")
+    compare.add_argument(
+        "--queries", type=int, default=5, help="unseen examples of a class in a training task (default: %(default)s)"
+    )
+    budget = compare.add_mutually_exclusive_group()
+    budget.add_argument("--tasks", type=int, default=2000, help="training tasks of each learner (default: %(default)s)")
+    budget.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="instead, as many as take about this long on this machine"
+    )
+    compare.add_argument("--test-tasks", type=int, default=400, help="unseen tasks (default: %(default)s)")
+    compare.add_argument(
+        "--test-queries", type=int, help="unseen examples of a class in them (default: 15, sentences 1)"
+    )
+    compare.add_argument("--repeats", type=int, default=11, help="of the timing (default: %(default)s)")
+    compare.add_argument("--seed", type=int, default=0, help="of every training (default: %(default)s)")
+    _add_changes(compare)
+    compare.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="runs, results and plot (default: runs/compare-DATA-WAYwSHOTs)"
+    )
+    _add_machine(compare)
 
 
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
@@ -231,6 +257,17 @@ def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
         help="answer unknown below this similarity (default: found on generated characters at the start)",
     )
     demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_changes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        action="append",
+        default=[],
+        dest="changes",
+        help="change any option of the configuration, e.g. train.learning_rate=0.01; may be repeated",
+    )
 
 
 def _add_machine(command: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import signal
 import sys
@@ -12,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
+from csn import compare as comparing
 from csn.adapt import adapt, predict
 from csn.build import load_running_text
 from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
@@ -20,17 +24,17 @@ from csn.data_command import asked_data, data, data_name, load
 from csn.demo import demo
 from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
-from csn.engine.evaluate import EVALUATION_SEED
+from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.engine.run import check_vocabulary, new_trainer, open_run, run_log
-from csn.engine.train import StepReport, TrainingLoop, ValidationReport
-from csn.measure import evaluate
-from csn.pictures import contact_sheet
+from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
+from csn.measure import QUERIES, evaluate
+from csn.pictures import comparison_figure, contact_sheet
 from csn.report import task_figure, task_in_words, write_report
 from csn.results import fill, read_results
 from csn.sentence_pictures import class_table, sentence_tables
-from csn.terminal import console, given, prepare_machine, progress_bar, say
+from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
-__all__ = ["adapt", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
+__all__ = ["adapt", "compare", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
 
 
 def train(options: argparse.Namespace) -> int:
@@ -49,6 +53,15 @@ def train(options: argparse.Namespace) -> int:
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
     )
+    outcome = _run(trainer, folder)
+    say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
+    again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
+    say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
+    return 130 if outcome == "interrupted" else 0
+
+
+def _run(trainer: TrainingLoop, folder: Path) -> Outcome:
+    """Train with a progress bar and a log, until done or asked to stop."""
     with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:
 
         def listener(report: StepReport | ValidationReport) -> None:
@@ -56,11 +69,60 @@ def train(options: argparse.Namespace) -> int:
             show(report)
 
         with _stop_signal() as should_stop:
-            outcome = trainer.run(listener, should_stop)
-    say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
-    again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
-    say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
-    return 130 if outcome == "interrupted" else 0
+            return trainer.run(listener, should_stop)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """`csn compare`."""
+    for name in ("tasks", "test_tasks", "repeats"):
+        if getattr(options, name) < 2:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
+    if options.budget is not None and options.budget <= 0:
+        raise ValueError(f"--budget must be positive, got {options.budget}")
+    device, loaded = prepare_machine(options), load(DataConfig(data_name(options.data)))
+    about = f"{loaded.name}, {options.way}-way {options.shot}-shot"
+    folder = options.out or Path("runs") / f"compare-{loaded.name}-{options.way}w{options.shot}s"
+    asked = ("recipe", "data", "way", "shot", "queries", "tasks", "seed", "changes")
+    contenders = comparing.contenders(options.presets, folder, **{name: getattr(options, name) for name in asked})
+    for each in contenders:
+        comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
+    if options.budget is not None:
+        contenders = [comparing.within_budget(each, loaded, options.budget, device) for each in contenders]
+    for each in contenders:
+        if each.trained:
+            say(f"{each.name}: trained before, in {each.folder}")
+            continue
+        say(f"{each.name}: {each.config.train.tasks} tasks of {about}, into {each.folder}")
+        trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=each.folder.exists())
+        if _run(trainer, each.folder) == "interrupted":
+            say("interrupted; go on with the same command")
+            return 130
+    queries = given(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])
+    results = {}
+    with progress_bar("[bold]{task.description}") as progress:
+        for each in contenders:
+            tell = advance(progress, progress.add_task(each.name, total=options.test_tasks))
+            results[each.name] = comparing.result_of(
+                each, loaded, options.test_tasks, queries, device=device, on_progress=tell
+            )
+    times = comparing.measure(contenders, loaded, options.repeats, device=device)
+    content = comparing.summary(contenders, results, times, loaded, repeats=options.repeats, device=device)
+    table = Table(title=f"{about}; time of a task, x the floor")
+    for header in ("learner", "accuracy, 95 %", "tasks", "training", "inference"):
+        table.add_column(header, no_wrap=True)
+    for row in content["rows"]:
+        shown = [f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference")]
+        accuracy = str(Accuracy(row["accuracy"], row["interval"]))
+        table.add_row(row["learner"], accuracy, f"{row['training']['tasks']:,}", *shown)
+    console.print(table)
+    picture = png(comparison_figure(content["rows"], title=f"{about}, {options.test_tasks} test tasks"))
+    for name, file in (
+        ("comparison.json", (json.dumps(content, indent=1) + "\n").encode()),
+        ("comparison.png", picture),
+    ):
+        write_atomically(folder / name, file)
+        say(f"written to {folder / name}")
+    return 0
 
 
 def report(options: argparse.Namespace) -> int:

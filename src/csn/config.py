@@ -19,6 +19,7 @@ else:
 
 from csn.base.cnn import Norm
 from csn.base.sentences import Alignment
+from csn.baselines.finetune import Head
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
 from csn.data.image_folder import BadFiles
@@ -56,10 +57,26 @@ class ModelConfig:
     reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key,
     neighbours and key_layers (words on either side of the blank, and layers over them, of the key of that name): for
     sentences. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for no context. inner_steps,
-    test_steps, inner_rate, rate and order: of MAML.
+    test_steps, inner_rate, rate and order: of MAML; the first three of the Meta-Learner LSTM and (without test_steps)
+    of fine-tuning too. head: of fine-tuning. g_units: of CSN's g, MetaNet's m and d, and the Meta-Learner LSTM.
+    gradient_parts: of a support, which MetaNet's d reads. sequence_length: for which SNAIL is laid out, way + 1 if
+    None. memory_rows, memory_size, heads and units (of its controller): of MANN.
     """
 
-    learner: Literal["csn", "prototypical", "matching", "maml", "siamese", "nearest", "lstm-lm"] = "csn"
+    learner: Literal[
+        "csn",
+        "prototypical",
+        "matching",
+        "siamese",
+        "nearest",
+        "maml",
+        "metanet",
+        "snail",
+        "mann",
+        "meta-lstm",
+        "finetune",
+        "lstm-lm",
+    ] = "csn"
     base: Literal["cnn", "resnet", "ffn", "lstm", "lstm-ffn"] = "cnn"
     conditioning: Literal["gradient", "df"] = "df"
     filters: int = 64
@@ -89,6 +106,12 @@ class ModelConfig:
     inner_rate: float = 0.4
     rate: Rate = "fixed"
     order: Order = "second"
+    gradient_parts: int = 5
+    sequence_length: int | None = None
+    memory_rows: int = 128
+    memory_size: int = 40
+    heads: int = 4
+    head: Head = "linear"
 
 
 @dataclass(frozen=True)

@@ -46,3 +46,8 @@ class FewShotLearner(nn.Module, ABC):
         logits = self.episode_logits(episode)
         check_query_labels(episode)
         return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)
+
+
+def ordinary(x: Tensor) -> Tensor:
+    """x without its history; a tensor of torch's inference mode, of which no graph may know, as a copy."""
+    return x.clone() if x.is_inference() else x.detach()

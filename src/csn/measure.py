@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import Any
 
 import torch
 from rich.table import Table
@@ -19,8 +18,9 @@ from csn.data_command import asked_data, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
-from csn.engine.run import TrainedRun, check_vocabulary, open_run, origin, vocabulary_size
+from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
+from csn.results import result_content
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
 RANDOM_TASKS = 400
@@ -69,7 +69,7 @@ def evaluate(options: argparse.Namespace) -> int:
         say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
     name = f"result-{data.name}-{source.split}-{source.way}w{source.shot}s"
     out = options.out or options.run / f"{name}{'' if formed == 'random' else f'-{formed}'}.json"
-    write_atomically(out, (json.dumps(_result(run, setting, results, started), indent=1) + "\n").encode())
+    write_atomically(out, (json.dumps(result_content(run, setting, results, started), indent=1) + "\n").encode())
     say(f"written to {out}")
     return 0
 
@@ -113,30 +113,3 @@ def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSourc
         if source.data.vocabulary is None:
             learners["nearest neighbour"] = NearestNeighbour(source.way)
     return learners
-
-
-def _result(
-    run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
-) -> dict[str, Any]:
-    """Everything that makes a number checkable."""
-    summary = {
-        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
-        for label, accuracies in results.items()
-    }
-    return {
-        "summary": summary,
-        "evaluation": setting,
-        "config": run.metadata["about"]["config"],
-        "trained": {
-            **run.origin,
-            "tasks": run.metadata["tasks"],
-            "validation": run.metadata["validation"],
-            **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
-            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
-            "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
-            "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
-        },
-        **origin(),
-        "seconds": round(time.monotonic() - started, 1),
-        "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
-    }

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from csn.base.learner import BaseLearner
 from csn.conditioning import Conditioning, DirectFeedback, write
 from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
-from csn.learner import FewShotLearner
+from csn.learner import FewShotLearner, ordinary
 from csn.memory import Attention, MemoryFunction, TaskMemory
 from csn.neurons import ShiftedLayers, shifted_layers
 
@@ -100,7 +100,7 @@ class CSN(FewShotLearner):
         """Eq. 2 for every shifted layer, from the unshifted base learner's behaviour on the support."""
         needs_graph = self.conditioning.needs_graph
         with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
-            features, targets = _ordinary(features), _ordinary(labels)
+            features, targets = ordinary(features), ordinary(labels)
             output = self.base.head(features.requires_grad_(needs_graph))
             infos = self.conditioning(output, targets, self.base.activations, way)
         values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
@@ -145,8 +145,3 @@ class CSN(FewShotLearner):
             g.initialise()
         g.load_state_dict(start)
         g.scale(max(1, 1 / best))
-
-
-def _ordinary(x: Tensor) -> Tensor:
-    """x without its history; a tensor of torch's inference mode, which no graph may hold, as a copy."""
-    return x.clone() if x.is_inference() else x.detach()

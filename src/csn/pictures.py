@@ -88,6 +88,38 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
     return figure
 
 
+def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
+    """Accuracy with its interval over the time of a task, in training and in inference, a point for each learner."""
+    figure = blank_figure(480)
+    figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.9))
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, phase, label in zip(panels, ("train", "inference"), ("training", "inference"), strict=True):
+        for row in (row for row in rows if phase in row["time"]):
+            low, x, high = row["time"][phase]
+            ours = row["learner"].startswith(("ada", "lstm-ada"))
+            axes.errorbar(
+                x,
+                100 * row["accuracy"],
+                xerr=[[x - low], [high - x]],
+                yerr=100 * row["interval"],
+                fmt="o",
+                color=ORANGE if ours else BLUE,
+                linewidth=1,
+            )
+            beside = {"xytext": (6, 5), "textcoords": "offset points", "size": 8, "color": INK}
+            axes.annotate(row["learner"], (x, 100 * row["accuracy"]), **beside)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel(f"{label}, time per task, x the floor")
+        axes.margins(x=0.2)
+        axes.grid(color=TRACK)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("accuracy, %")
+    figure.text(MARGIN / WIDTH, 0.94, title, size=12, weight="bold", color=INK, parse_math=False)
+    return figure
+
+
 def episode_figure(
     episode: Episode, *, names: Sequence[str] | None = None, learner: FewShotLearner | None = None, title: str = ""
 ) -> Figure:

@@ -11,6 +11,7 @@ import functools
 import json
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -23,7 +24,8 @@ else:
     import tomli as tomllib
 
 from csn.config import ModelConfig, config_from_json, load_preset, preset_names
-from csn.engine.evaluate import Accuracy
+from csn.engine.evaluate import Accuracy, summarise
+from csn.engine.run import TrainedRun, origin
 
 TRAINED = "trained"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -196,3 +198,30 @@ def overhead_table(content: dict[str, Any]) -> str:
         cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
         lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def result_content(
+    run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
+) -> dict[str, Any]:
+    """A result file: everything that makes a number checkable. started: by `time.monotonic`."""
+    summary = {
+        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
+        for label, accuracies in results.items()
+    }
+    return {
+        "summary": summary,
+        "evaluation": setting,
+        "config": run.metadata["about"]["config"],
+        "trained": {
+            **run.origin,
+            "tasks": run.metadata["tasks"],
+            "validation": run.metadata["validation"],
+            **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
+            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
+            "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
+            "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
+        },
+        **origin(),
+        "seconds": round(time.monotonic() - started, 1),
+        "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
+    }

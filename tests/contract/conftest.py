@@ -13,9 +13,11 @@ from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner
 from csn.base.resnet import ResNet
 from csn.baselines.nearest import NearestNeighbour
+from csn.baselines.snail import SNAIL
 from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.episode import Episode, Examples
+from csn.keys import MLPKey
 from csn.learner import FewShotLearner
 from csn.neurons import TANH
 
@@ -35,6 +37,8 @@ class Case:
     """The order of the support matters."""
     symmetric: bool = False
     """Permuting the labels permutes the predictions: no output belongs to a class of its own."""
+    steps: int = 120
+    """After which a trivial task is learned."""
 
     def learner(self, seed: int = 0) -> FewShotLearner:
         """In evaluation mode; its running statistics are no longer those of a fresh batch norm."""
@@ -69,12 +73,24 @@ def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
 
 
 def baseline(
-    learner: str, shape: tuple[int, ...], *, ordered: bool = False, symmetric: bool = True, **options: object
+    learner: str,
+    shape: tuple[int, ...],
+    *,
+    ordered: bool = False,
+    symmetric: bool = True,
+    steps: int = 120,
+    **options: object,
 ) -> Case:
     filters = 16 if options.get("norm") == "group" else 8
-    config = ModelConfig(learner=learner, filters=filters, units=10, key_size=8, **options)  # type: ignore[arg-type]
+    config = ModelConfig(learner=learner, filters=filters, key_size=8, **{"units": 10, **options})  # type: ignore[arg-type]
     name = "-".join([learner, *(str(value) for value in options.values())])
-    return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric)
+    return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric, steps)
+
+
+def small_snail() -> FewShotLearner:
+    """The preset's blocks are too large for a quick test."""
+    embedding = MLPKey(6, size=8, units=10)
+    return SNAIL(embedding, WAY, size=8, filters=12, attention=((8, 8), (16, 16), (16, 16)))
 
 
 LEARNERS = [
@@ -99,6 +115,25 @@ LEARNERS = [
     baseline("maml", IMAGE, symmetric=False, norm="group", test_steps=2),
     baseline("maml", (6,), symmetric=False, base="ffn", order="first", rate="one", inner_steps=2),
     baseline("maml", (2, 3), symmetric=False, base="ffn", rate="each", inner_rate=0.1),
+    Case("snail", small_snail, (6,), ordered=True, steps=240),
+    baseline(
+        "mann",
+        (6,),
+        ordered=True,
+        symmetric=False,
+        steps=300,
+        base="ffn",
+        units=40,
+        memory_rows=20,
+        heads=1,
+        temperature=10.0,
+    ),
+    baseline("finetune", IMAGE, norm="batch", inner_steps=20, inner_rate=1.0),
+    baseline("finetune", (6,), base="ffn", head="cosine", inner_steps=20, inner_rate=1.0),
+    baseline("meta-lstm", (6,), symmetric=False, base="ffn", inner_steps=2),
+    baseline("meta-lstm", IMAGE, symmetric=False, norm="group", inner_steps=2, test_steps=3),
+    baseline("metanet", IMAGE, ordered=True, symmetric=False),
+    baseline("metanet", IMAGE, ordered=True, symmetric=False, temperature=10.0, gradient_parts=2),
 ]
 
 

@@ -175,7 +175,7 @@ def test_a_trivial_task_is_learned_in_a_few_steps(case):
 
     if any(True for _ in learner.parameters()):
         optimizer = torch.optim.Adam(learner.parameters(), lr=5e-3)
-        for _ in range(120):
+        for _ in range(case.steps):
             optimizer.zero_grad()
             learner(draw(8)).loss.backward()
             optimizer.step()

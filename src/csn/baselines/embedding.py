@@ -89,3 +89,9 @@ class EmbeddingLearner(FewShotLearner):
 def by_class(labels: Tensor, way: int) -> Tensor:
     """Which support examples are of which class: (b, n) -> (b, n, C) bool."""
     return labels.unsqueeze(-1) == torch.arange(way, device=labels.device)
+
+
+def shuffled(x: Tensor) -> Tensor:
+    """The examples of every task in an order of its own: (b, n, d) -> (b, n, d)."""
+    order = torch.rand(x.shape[:2], device=x.device).argsort(dim=1)
+    return x.gather(1, order.unsqueeze(-1).expand_as(x))

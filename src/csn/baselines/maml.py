@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
-from csn.learner import FewShotLearner
+from csn.learner import FewShotLearner, ordinary
 
 Parameters = dict[str, Tensor]
 Order = Literal["first", "second"]
@@ -73,7 +73,7 @@ class MAML(FewShotLearner):
         way = support_way(support, way)
         check_examples(support, way, self.way)
         with torch.inference_mode(False):  # in which gradients cannot be taken
-            x, y = _ordinary(support.x), _ordinary(support.y)
+            x, y = ordinary(support.x), ordinary(support.y)
 
             def adapt(x: Tensor, y: Tensor) -> Parameters:
                 return self.adapted(x, y, way)
@@ -122,8 +122,3 @@ def _initial_rates(rate: Rate, value: float, parameters: list[nn.Parameter]) -> 
     if rate == "one":
         return [torch.tensor(value)]
     return [torch.full_like(parameter, value) for parameter in parameters]
-
-
-def _ordinary(x: Tensor) -> Tensor:
-    """A tensor of torch's inference mode, of which no graph may know, as a copy."""
-    return x.clone() if x.is_inference() else x

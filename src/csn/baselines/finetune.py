@@ -1,0 +1,98 @@
+"""Fine-tuning: a linear or cosine classifier fitted to the support by gradient descent, on a network that stays.
+
+What anyone would try first (Chen et al., 2019, call them Baseline and Baseline++). The head of a task starts the same
+for all classes and is fitted by full-batch descent, whose gradients are written out: no autograd in the inner loop, all
+tasks at once, and neither the order of the support nor the numbering of its classes matters.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.baselines.embedding import EmbeddingLearner, by_class
+
+Head = Literal["linear", "cosine"]
+
+
+class FittedHead(NamedTuple):
+    """Weights (b, C, d) and biases (b, C) of the tasks' classifiers, embeddings (b, n, d), counts (b, C), way."""
+
+    weight: Tensor
+    bias: Tensor
+    embeddings: Tensor
+    counts: Tensor
+    way: int
+
+
+class FineTuned(EmbeddingLearner):
+    """The network is trained as a classifier of each task's classes: the head is fitted to the support as it will be in
+    test, then the network takes a step on the queries with that head held fixed. Nothing is differentiated through the
+    fitting, so nothing is learned about being fine-tuned: no meta-learning.
+
+    head: "linear" is W x + b from 0; "cosine" is scale * cos(w_c, x) from the class means. steps and rate: of the
+    descent; the rate is in units of the largest stable one, 1 / mean |x|^2, so that it does not depend on the scale of
+    the embeddings. temperature: initial scale of the cosine head, which training learns.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        way: int,
+        *,
+        head: Head = "linear",
+        steps: int = 100,
+        rate: float = 1.0,
+        temperature: float = 10.0,
+    ) -> None:
+        if head not in get_args(Head):
+            raise ValueError(f"unknown head {head!r}: choose one of {', '.join(get_args(Head))}")
+        if steps < 1 or rate <= 0:
+            raise ValueError(f"fitting a head takes at least one step at a positive rate, got {steps} at {rate}")
+        super().__init__(embedding, way, temperature=temperature if head == "cosine" else None)
+        self.head, self.steps, self.rate = head, steps, rate
+
+    @torch.no_grad()
+    def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> FittedHead:
+        """Fit a head to the support."""
+        members = by_class(labels, way).to(embeddings.dtype)  # (b, n, C), one-hot
+        counts = members.sum(1)
+        fit = self._fit_linear if self.head == "linear" else self._fit_cosine
+        return FittedHead(*fit(embeddings, members, counts), embeddings, counts, way)
+
+    def compare(self, queries: Tensor, task: FittedHead) -> Tensor:
+        """The head on the queries; -inf for a class without examples."""
+        if self.head == "linear":
+            logits = torch.baddbmm(task.bias.unsqueeze(1), queries, task.weight.mT)
+        else:
+            logits = self.scale * (F.normalize(queries, dim=-1) @ F.normalize(task.weight, dim=-1).mT)
+        return logits.masked_fill((task.counts == 0).unsqueeze(1), -torch.inf)
+
+    def _fit_linear(self, x: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Descent on the mean cross-entropy of W x + b: dL/dW = (softmax - y) x^T / n."""
+        one = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # the bias as the weight of a 1
+        step = self.rate / one.square().sum(-1).mean(-1)[:, None, None] / x.shape[1]
+        weight = torch.zeros_like(counts).unsqueeze(-1) * one[:, :1]  # (b, C, d + 1)
+        for _ in range(self.steps):
+            error = (one @ weight.mT).softmax(-1) - y  # (b, n, C)
+            weight = weight - step * (error.mT @ one)
+        return weight[..., :-1], weight[..., -1]
+
+    def _fit_cosine(self, x: Tensor, y: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Descent on the mean cross-entropy of s cos(w_c, x), w_c of unit length: dcos/dw = x - cos w."""
+        x = F.normalize(x, dim=-1)
+        weight = F.normalize(y.mT @ x, dim=-1)
+        step = self.rate / x.shape[1]
+        for _ in range(self.steps):
+            cosine = x @ weight.mT
+            error = (self.scale * cosine).softmax(-1) - y
+            gradient = error.mT @ x - (error * cosine).sum(1).unsqueeze(-1) * weight
+            weight = F.normalize(
+                weight - step * gradient, dim=-1
+            )  # in units of the scale, which multiplies every gradient
+        return weight, torch.zeros_like(counts)

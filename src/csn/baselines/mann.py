@@ -1,0 +1,118 @@
+"""Memory-augmented networks (Santoro et al., 2016): an LSTM that writes to the least recently used rows of a memory.
+
+A task is a sequence: the controller reads the support example by example, each with its label, and from the state that
+this leaves behind it takes one step for each query on its own. Letters are those of section 3.2 of their paper:
+keys k, memory M, weights w^r (read), w^w (write), w^u (usage), w^lu (least used), gate alpha, decay gamma.
+
+`b` tasks (or b * m queries), `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `h` heads, `N` rows
+of the memory, `s` numbers in a row.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.baselines.embedding import EmbeddingLearner, shuffled
+
+
+class State(NamedTuple):
+    """After a step: controller (b, units) twice, M (b, N, s), w^r (b, h, N), w^u (b, N), what was read (b, h, s)."""
+
+    hidden: Tensor
+    cell: Tensor
+    memory: Tensor
+    read: Tensor
+    usage: Tensor
+    content: Tensor
+
+
+class Recalled(NamedTuple):
+    """The state after the support, its embeddings (b, n, d), and the way."""
+
+    state: State
+    embeddings: Tensor
+    way: int
+
+
+class MANN(EmbeddingLearner):
+    """units: of the LSTM controller. rows, row_size, heads: of the memory. decay: gamma.
+
+    temperature: None for the softmax of raw cosines as printed, which over 128 rows is nearly uniform, or the initial
+    value of a learned scale on them. Order matters. In training the support is shuffled, so that no place in it comes
+    to stand for a label.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        way: int,
+        *,
+        size: int = 64,
+        units: int = 200,
+        rows: int = 128,
+        row_size: int = 40,
+        heads: int = 4,
+        decay: float = 0.99,
+        temperature: float | None = None,
+    ) -> None:
+        super().__init__(embedding, way, temperature=temperature)
+        if not 1 <= heads <= rows:
+            raise ValueError(f"a memory of {rows} rows takes 1 to {rows} heads, got {heads}")
+        self.units, self.rows, self.row_size, self.heads, self.decay = units, rows, row_size, heads, decay
+        self.controller = nn.LSTMCell(size + way + heads * row_size, units)
+        self.key, self.gate = nn.Linear(units, heads * row_size), nn.Linear(units, heads)
+        self.output = nn.Linear(units + heads * row_size, way)
+
+    def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Recalled:
+        """One step for each example of the support."""
+        x = torch.cat([embeddings, F.one_hot(labels, self.way).to(embeddings.dtype)], dim=-1)
+        if self.training:
+            x = shuffled(x)
+        state = self._start(x)
+        for example in x.unbind(1):
+            state = self.step(example, state)
+        return Recalled(state, embeddings, way)
+
+    def compare(self, queries: Tensor, task: Recalled) -> Tensor:
+        """One step more for each query, from the state that the support left behind."""
+        b, m = queries.shape[:2]
+        states = State(*(part.repeat_interleave(m, dim=0) for part in task.state))
+        state = self.step(F.pad(queries, (0, self.way)).flatten(0, 1), states)
+        logits = self.output(torch.cat([state.hidden, state.content.flatten(1)], dim=-1))
+        return logits.view(b, m, self.way)[..., : task.way]
+
+    def step(self, x: Tensor, state: State) -> State:
+        """Section 3.2: the controller makes keys; they are written, then what resembles them is read. x: (b, d + C)."""
+        hidden, cell = self.controller(torch.cat([x, state.content.flatten(1)], dim=-1), (state.hidden, state.cell))
+        k = self.key(hidden).tanh().unflatten(-1, (self.heads, self.row_size))
+        alpha = self.gate(hidden).sigmoid().unsqueeze(-1)  # (b, h, 1)
+        least = least_used(state.usage, self.heads).unsqueeze(1)  # (b, 1, N), w^lu
+        write = alpha * state.read + (1 - alpha) * least
+        memory = state.memory * (1 - least).mT + write.mT @ k  # the least used rows are emptied first
+        cosine = F.normalize(k, dim=-1) @ F.normalize(memory, dim=-1).mT
+        read = (self.scale * cosine).softmax(-1)
+        usage = self.decay * state.usage + read.sum(1) + write.sum(1)
+        return State(hidden, cell, memory, read, usage, read @ memory)
+
+    def _start(self, x: Tensor) -> State:
+        """Before the first example: all is 0."""
+        b = x.shape[0]
+        shapes = (
+            (b, self.units),
+            (b, self.units),
+            (b, self.rows, self.row_size),
+            (b, self.heads, self.rows),
+            (b, self.rows),
+            (b, self.heads, self.row_size),
+        )
+        return State(*(x.new_zeros(shape) for shape in shapes))
+
+
+def least_used(usage: Tensor, count: int) -> Tensor:
+    """w^lu: 1 at the `count` smallest numbers of each row, 0 elsewhere. (b, N) -> (b, N). No gradient passes it."""
+    smallest = usage.detach().topk(count, dim=-1, largest=False).indices
+    return torch.zeros_like(usage).scatter(-1, smallest, 1.0)

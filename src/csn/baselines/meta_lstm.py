@@ -1,0 +1,94 @@
+"""Meta-Learner LSTM (Ravi and Larochelle, 2017): the cell state of an LSTM is the parameters of a network.
+
+`b` tasks, `n` support examples, `C` ways, `P` parameters of the network. Numbers of equations are those of their paper.
+Gradients and losses are data, as in the original: no second derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad_and_value, vmap
+
+from csn.base.sentences import initialise_lstm
+from csn.baselines.coordinates import State, lstm_step
+from csn.baselines.maml import MAML, Adapted
+from csn.conditioning import preprocess_gradient
+from csn.episode import Examples, check_examples, support_way
+from csn.learner import ordinary
+
+FORGET_START = 5.0  # the forget gate starts at sigmoid(5) = 0.993: parameters are kept
+
+
+class Gates(NamedTuple):
+    """The first layer's state, and the gates f and i (b * P,) before their sigmoid."""
+
+    lower: State | None
+    forget: Tensor
+    input: Tensor
+
+
+class MetaLSTM(MAML):
+    """theta_t = f_t theta_{t-1} - i_t grad L_t (eq. 2), where f_t and i_t come from an LSTM, for each parameter alone.
+
+    The network's own parameters are theta_0, which is learned too (the cell's initial state). Two layers share their
+    weights over all parameters: an LSTM of `units` reads the preprocessed gradient and loss, and from its state, theta
+    and the gates before come f and i (eqs. 3 and 4). inner_rate: where i starts. The whole support is read at every
+    step, so its order does not matter.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        way: int,
+        *,
+        units: int = 20,
+        inner_steps: int = 5,
+        test_steps: int | None = None,
+        inner_rate: float = 0.01,
+    ) -> None:
+        super().__init__(network, way, inner_steps=inner_steps, test_steps=test_steps, order="first")
+        if not 0 < inner_rate < 1:
+            raise ValueError(f"the input gate starts between 0 and 1, got an inner_rate of {inner_rate}")
+        self.lower = nn.LSTM(4, units)
+        initialise_lstm(self.lower)
+        self.gates = nn.Parameter(0.01 * torch.randn(2, units + 2))  # of f and i: state, theta, own gate before
+        self.biases = nn.Parameter(torch.tensor([FORGET_START, math.log(inner_rate / (1 - inner_rate))]))
+
+    def describe(self, support: Examples, way: int | None = None) -> Adapted:
+        """Algorithm 1, lines 7 to 12: theta_T of every task."""
+        way = support_way(support, way)
+        check_examples(support, way, self.way)
+        with torch.inference_mode(False):
+            return Adapted(self._adapt(ordinary(support.x), ordinary(support.y), way), way)
+
+    def _adapt(self, x: Tensor, y: Tensor, way: int) -> dict[str, Tensor]:
+        b = len(y)
+        names, initial = zip(*self.network.named_parameters(), strict=True)
+        shapes = [parameter.shape for parameter in initial]
+        theta = torch.cat([parameter.flatten() for parameter in initial]).repeat(b)  # (b * P,)
+
+        def by_name(flat: Tensor) -> dict[str, Tensor]:
+            parts = flat.view(b, -1).split([shape.numel() for shape in shapes], dim=1)
+            return {name: part.unflatten(1, shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
+
+        losses_and_gradients = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0, None), randomness="different")
+        gates = Gates(None, torch.zeros_like(theta), torch.zeros_like(theta))
+        for _ in range(self.inner_steps if self.training else self.test_steps):
+            gradients, losses = losses_and_gradients(by_name(theta.detach()), x, y, way)
+            gradient = torch.cat([part.flatten(1) for part in gradients.values()], dim=1).flatten().detach()
+            theta, gates = self.update(theta, gradient, losses.detach(), gates)
+        return by_name(theta)
+
+    def update(self, theta: Tensor, gradient: Tensor, losses: Tensor, gates: Gates) -> tuple[Tensor, Gates]:
+        """Eqs. 2 to 4: theta and gradient (b * P,), losses (b,)."""
+        loss = losses.repeat_interleave(len(theta) // len(losses))
+        information = torch.cat([preprocess_gradient(gradient), preprocess_gradient(loss)], dim=-1)  # (b * P, 4)
+        lower = lstm_step(self.lower, information.T, gates.lower)
+        of_state, of_theta, of_gate = self.gates.split([self.gates.shape[1] - 2, 1, 1], dim=1)
+        common = of_state @ lower.h + of_theta * theta + self.biases.unsqueeze(1)  # (2, b * P)
+        forget, entry = common + of_gate * torch.stack([gates.forget, gates.input])
+        return forget.sigmoid() * theta - entry.sigmoid() * gradient, Gates(lower, forget, entry)

@@ -1,0 +1,234 @@
+"""Meta Networks (Munkhdalai and Yu, 2017): slow weights, and fast weights made from the gradients of losses.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways, `d` key size, `P` weights of a network. Letters are those of
+their algorithm 1: a base learner b with slow weights W and a representation function u with slow weights Q. From the
+gradients of each support example's loss, m writes one row of fast weights W*_i into a memory; from those of a few parts
+of the support, d (an LSTM) makes fast weights Q* of the task. Keys come from u under Q and Q*, and a query's W* is what
+its key reads from the memory. Gradients are data, as in the original: nothing is differentiated twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.base.cnn import channels_last, pool, pooled_size
+from csn.base.learner import he_initialise
+from csn.baselines.coordinates import CoordinateLSTM
+from csn.conditioning import preprocess_gradient
+from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
+from csn.learner import FewShotLearner, ordinary
+from csn.memory import MemoryFunction
+from csn.piecewise import preprocessed
+
+P_OF_EQ_6 = 7.0  # of the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
+FAST_START = 0.01  # scale of m's and d's last layers: fast weights of order 1 would drown the slow ones at the start
+
+
+class AugmentedNetwork(nn.Module):
+    """Convolutions with ReLU and pooling, then two linear layers; none has a bias.
+
+    A layer augmented by fast weights W* (section 3.3) is relu(W x) + relu(W* x), the last one W x + W* x.
+    """
+
+    def __init__(self, image: tuple[int, int, int], outputs: Sequence[int], *, filters: int, layers: int = 5) -> None:
+        super().__init__()
+        self.image = image
+        channels = [image[0]] + [filters] * (layers - 1)
+        self.convolutions = nn.ModuleList(nn.Conv2d(i, filters, 3, padding=1, bias=False) for i in channels)
+        widths = [filters * pooled_size(image, layers), *outputs]
+        self.linear = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in zip(widths, outputs, strict=False))
+        he_initialise(self.modules())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def weights(self) -> list[Tensor]:
+        """The slow weights, layer by layer."""
+        return [layer.weight for layer in (*self.convolutions, *self.linear)]
+
+    def check_input(self, x: Tensor) -> None:
+        """Raise ValueError unless x (examples, *input) is what this network was built for."""
+        if tuple(x.shape[1:]) != tuple(self.image):
+            raise ValueError(
+                f"this network takes images of shape {tuple(self.image)}, got {tuple(x.shape[1:])}: resize them, or "
+                f"build it for this size"
+            )
+
+    def forward(self, x: Tensor, fast: Sequence[Tensor]) -> Tensor:
+        """(examples, *image) under slow and fast weights; fast: (groups, *shape) of each layer, whose examples are
+        consecutive and equally many."""
+        for layer, weight in zip(self.convolutions, fast, strict=False):
+            x = pool(F.relu(layer(channels_last(x))) + F.relu(_convolve_groups(x, weight)))
+        x = x.flatten(1)
+        for index, (layer, weight) in enumerate(zip(self.linear, fast[len(self.convolutions) :], strict=True)):
+            slow, quick = layer(x), torch.bmm(x.unflatten(0, (len(weight), -1)), weight.mT).flatten(0, 1)
+            x = slow + quick if index == len(self.linear) - 1 else F.relu(slow) + F.relu(quick)
+        return x
+
+    def loss_gradients(self, x: Tensor, labels: Tensor, way: int, head: Tensor | None = None) -> list[Tensor]:
+        """Gradients of each example's own cross-entropy under the slow weights alone: (examples, *shape) of each layer.
+
+        One backward pass gives the gradients of all preactivations, from which each example's weight gradients follow
+        in closed form: delta x^T. head: weights of a further linear layer, where the network ends below the classes.
+        """
+        layers = [*self.convolutions, *self.linear]
+        inputs, preactivations = [], []
+        with torch.inference_mode(False), torch.enable_grad():
+            h, labels = ordinary(x), ordinary(labels)
+            for index, layer in enumerate(layers):
+                inputs.append(h.detach())
+                weight = layer.weight.detach()
+                convolution = isinstance(layer, nn.Conv2d)
+                a = F.conv2d(h, weight, padding=1) if convolution else F.linear(h, weight)
+                preactivations.append(a if a.requires_grad else a.requires_grad_())
+                is_last = index == len(layers) - 1 and head is None
+                h = pool(F.relu(a)) if convolution else a if is_last else F.relu(a)
+                if index == len(self.convolutions) - 1:
+                    h = h.flatten(1)
+            logits = h if head is None else F.linear(h, head)
+            # Summed, and no layer mixes examples, so each row's gradient is that of its own loss.
+            loss = F.cross_entropy(logits[:, :way], labels, reduction="sum")
+            deltas = torch.autograd.grad(loss, preactivations)
+        return [
+            _weight_gradients(a, delta, layer.weight.shape)
+            for a, delta, layer in zip(inputs, deltas, layers, strict=True)
+        ]
+
+
+class Parameterised(NamedTuple):
+    """keys (b, n, d), memory of W*_i (b, n, P), Q* (b, *shape) of each layer of u, labels (b, n), way."""
+
+    keys: Tensor
+    memory: Tensor
+    representation: tuple[Tensor, ...]
+    labels: Tensor
+    way: int
+
+
+class MetaNet(FewShotLearner):
+    """Base learner b and representation function u are networks of the same shape; m and d one each for convolutions
+    and for linear layers, as in the authors' program.
+
+    steps: parts of the support whose gradients d reads one after the other, so that its order matters.
+    temperature: None for raw cosines as printed, or the initial value of a learned scale on them.
+    """
+
+    head: Tensor
+
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        way: int,
+        *,
+        filters: int = 64,
+        size: int = 64,
+        units: int = 20,
+        steps: int = 5,
+        temperature: float | None = None,
+    ) -> None:
+        super().__init__()
+        if steps < 1:
+            raise ValueError(f"d reads the gradients of at least one part of the support, got {steps}")
+        if temperature is not None and temperature <= 0:
+            raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
+        self.way, self.steps = way, steps
+        self.base = AugmentedNetwork(image, (size, way), filters=filters)
+        self.representation = AugmentedNetwork(image, (size,), filters=filters)
+        # Only gradients, which are data, pass through this layer: there is nothing that could train it.
+        self.register_buffer("head", torch.randn(way, size) * (2 / size) ** 0.5)
+        self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(temperature).log())
+        self.m_convolutions, self.m_linear = (_small_m(units) for _ in range(2))
+        self.d_convolutions, self.d_linear = (_small_d(units) for _ in range(2))
+
+    def describe(self, support: Examples, way: int | None = None) -> Parameterised:
+        """Algorithm 1, lines 1 to 15."""
+        way = support_way(support, way)
+        check_examples(support, way, self.way)
+        x, labels = support.x.flatten(0, 1), support.y.flatten()
+        self.base.check_input(x)
+        task = self._task_weights(self.representation.loss_gradients(x, labels, way, self.head), support.y)
+        keys = self.representation(x, task).unflatten(0, support.y.shape)
+        gradients = self.base.loss_gradients(x, labels, way)
+        kinds = zip((self.m_convolutions, self.m_linear), _by_kind(self.base, gradients), strict=True)
+        memory = torch.cat([preprocessed(m, part, P_OF_EQ_6) for m, part in kinds], dim=1)
+        return Parameterised(keys, memory.unflatten(0, support.y.shape), tuple(task), support.y, way)
+
+    def predict(self, x: Tensor, task: Parameterised) -> Tensor:
+        """Algorithm 1, lines 16 to 20: (b, m, *image) -> logits (b, m, way)."""
+        check_finite(x)
+        check_same_tasks(x, task.labels)
+        flat = x.flatten(0, 1)
+        self.base.check_input(flat)
+        if len(flat) == 0:
+            return x.new_zeros(*x.shape[:2], task.way)
+        fast = torch.bmm(self._attend(self._query_keys(x, task), task), task.memory).flatten(0, 1)  # (b * m, P)
+        return self.base(flat, _by_layer(self.base, fast)).unflatten(0, x.shape[:2])[..., : task.way]
+
+    def attend(self, x: Tensor, task: Parameterised) -> Tensor:
+        """How much each query takes from each row of the memory: (b, m, *image) -> (b, m, n)."""
+        return self._attend(self._query_keys(x, task), task)
+
+    def _query_keys(self, x: Tensor, task: Parameterised) -> Tensor:
+        return self.representation(x.flatten(0, 1), task.representation).unflatten(0, x.shape[:2])
+
+    def _attend(self, keys: Tensor, task: Parameterised) -> Tensor:
+        """The softmax of cosines of keys (b, m, d) -> (b, m, n)."""
+        cosine = F.normalize(keys, dim=-1) @ F.normalize(task.keys, dim=-1).mT
+        return (cosine if self.log_scale is None else self.log_scale.exp() * cosine).softmax(-1)
+
+    def _task_weights(self, gradients: list[Tensor], labels: Tensor) -> list[Tensor]:
+        """Q* = d(gradients of the mean losses of parts of the support): (b * n, *shape) -> (b, *shape), each layer."""
+        kinds = []
+        parts = _by_kind(self.representation, gradients)
+        for d, part in zip((self.d_convolutions, self.d_linear), parts, strict=True):
+            rows = part.unflatten(0, labels.shape)  # (b, n, P)
+            means = [mean.mean(1) for mean in rows.tensor_split(min(self.steps, labels.shape[1]), dim=1)]
+            sequence = preprocess_gradient(torch.stack(means), P_OF_EQ_6)  # (T, b, P, 2)
+            kinds.append(d(sequence.flatten(1, 2).mT).unflatten(0, (labels.shape[0], -1)))
+        return _by_layer(self.representation, torch.cat(kinds, dim=1))
+
+
+def _small_m(units: int) -> MemoryFunction:
+    m = MemoryFunction(2, units=units)
+    m.scale(FAST_START)
+    return m
+
+
+def _small_d(units: int) -> CoordinateLSTM:
+    d = CoordinateLSTM(2, units=units)
+    nn.init.zeros_(d.output.bias)
+    with torch.no_grad():
+        d.output.weight.mul_(FAST_START)
+    return d
+
+
+def _convolve_groups(x: Tensor, weights: Tensor) -> Tensor:
+    """x (groups * k, i, h, w) and weights (groups, o, i, 3, 3) -> (groups * k, o, h, w), each group by its own."""
+    groups, (_, i, height, width) = len(weights), x.shape
+    beside = x.view(groups, -1, i, height, width).transpose(0, 1).reshape(-1, groups * i, height, width)
+    # Padded beforehand: of a map of one pixel torch cannot tell the memory format, and fails in double precision.
+    y = F.conv2d(F.pad(beside, (1, 1, 1, 1)), weights.flatten(0, 1), groups=groups)
+    return y.unflatten(1, (groups, -1)).transpose(0, 1).flatten(0, 1)
+
+
+def _weight_gradients(x: Tensor, delta: Tensor, shape: torch.Size) -> Tensor:
+    """Each example's gradient of a layer's weight: input x, gradient delta of its preactivations."""
+    if delta.ndim == 2:
+        return delta.unsqueeze(2) * x.unsqueeze(1)
+    return torch.bmm(delta.flatten(2), F.unfold(x, 3, padding=1).mT).unflatten(2, shape[1:])
+
+
+def _by_kind(network: AugmentedNetwork, layers: list[Tensor]) -> list[Tensor]:
+    """(rows, *shape) of each layer -> (rows, weights) of all convolutions and of all linear layers."""
+    first = len(network.convolutions)
+    return [torch.cat([layer.flatten(1) for layer in part], dim=1) for part in (layers[:first], layers[first:])]
+
+
+def _by_layer(network: AugmentedNetwork, rows: Tensor) -> list[Tensor]:
+    """(rows, P) -> (rows, *shape) of each layer."""
+    shapes = [weight.shape for weight in network.weights()]
+    parts = rows.split([shape.numel() for shape in shapes], dim=1)
+    return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -1,0 +1,150 @@
+"""SNAIL (Mishra et al., 2017; first called TCML): temporal convolutions and causal attention over a sequence.
+
+A task is a sequence of embedded support examples with their labels, a query its last element, without a label.
+Everything is causal: what happens at the support does not depend on the query. So the support is computed once, each
+layer leaves behind what a later element needs of it, and each query costs one element of the sequence, not n + 1.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `c` features at a layer. Numbers of
+blocks and their sizes are those of their appendix for Omniglot.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.baselines.embedding import EmbeddingLearner, shuffled
+
+
+class CausalLayer(nn.Module, ABC):
+    """A layer whose output at an element depends on this and earlier elements; it appends `grown` features."""
+
+    grown: int
+
+    @abstractmethod
+    def read(self, x: Tensor) -> tuple[Tensor, Any]:
+        """A sequence (b, n, c) -> (b, n, c + grown), and what elements after it need to know."""
+
+    @abstractmethod
+    def follow(self, x: Tensor, past: Any) -> Tensor:
+        """Elements (b, m, c), each of them the next after the sequence -> (b, m, c + grown)."""
+
+
+class DenseBlock(CausalLayer):
+    """A convolution over two elements, `dilation` apart: tanh(f) * sigmoid(g) is appended to the input."""
+
+    def __init__(self, features: int, dilation: int, filters: int) -> None:
+        super().__init__()
+        self.dilation, self.grown = dilation, filters
+        self.now, self.before = nn.Linear(features, 2 * filters), nn.Linear(features, 2 * filters, bias=False)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The sequence, and its element `dilation` before the end if there is one."""
+        n, dilation = x.shape[1], self.dilation
+        shifted = F.pad(self.before(x), (0, 0, dilation, 0))[:, :n]
+        return self._append(x, self.now(x) + shifted), x[:, n - dilation, None] if dilation <= n else None
+
+    def follow(self, x: Tensor, past: Tensor | None) -> Tensor:
+        """The next elements."""
+        return self._append(x, self.now(x) if past is None else self.now(x) + self.before(past))
+
+    def _append(self, x: Tensor, preactivations: Tensor) -> Tensor:
+        f, g = preactivations.chunk(2, dim=-1)
+        return torch.cat([x, f.tanh() * g.sigmoid()], dim=-1)
+
+
+class AttentionBlock(CausalLayer):
+    """Soft attention from each element to itself and those before it; what it reads is appended to the input."""
+
+    def __init__(self, features: int, keys: int, values: int) -> None:
+        super().__init__()
+        self.grown = values
+        self.query, self.key, self.value = (nn.Linear(features, size) for size in (keys, keys, values))
+
+    def read(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The sequence, and its keys and values."""
+        keys, values = self.key(x), self.value(x)
+        read = F.scaled_dot_product_attention(self.query(x), keys, values, is_causal=True)
+        return torch.cat([x, read], dim=-1), (keys, values)
+
+    def follow(self, x: Tensor, past: tuple[Tensor, Tensor]) -> Tensor:
+        """The next elements: each sees the sequence and itself, and no other of them."""
+        keys, values = past
+        query, own = self.query(x), self.value(x)
+        to_self = (query * self.key(x)).sum(-1, keepdim=True)
+        scores = torch.cat([query @ keys.mT, to_self], dim=-1) / math.sqrt(keys.shape[-1])
+        attention = scores.softmax(-1)  # (b, m, n + 1)
+        return torch.cat([x, attention[..., :-1] @ values + attention[..., -1:] * own], dim=-1)
+
+
+ATTENTION = ((64, 32), (256, 128), (512, 256))  # sizes of keys and values
+
+
+class Sequence(NamedTuple):
+    """What a task's support leaves behind at every layer, its embeddings (b, n, d), and the way."""
+
+    past: tuple[Any, ...]
+    embeddings: Tensor
+    way: int
+
+
+class SNAIL(EmbeddingLearner):
+    """Attention, temporal convolutions, attention, temporal convolutions, attention, a linear layer to the classes.
+
+    size: d of the embedding. length: of the sequences it is laid out for (their NK + 1; by default one shot): dilations
+    1, 2, 4, ... until the convolutions see that far. Longer and shorter sequences work too. filters: of a convolution.
+    attention: sizes of keys and values of the three attentions.
+
+    Order matters. In training the support is shuffled, so that no place in it comes to stand for a label.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        way: int,
+        *,
+        size: int = 64,
+        length: int | None = None,
+        filters: int = 128,
+        attention: tuple[tuple[int, int], ...] = ATTENTION,
+    ) -> None:
+        super().__init__(embedding, way)
+        length = way + 1 if length is None else length
+        if length < 2:
+            raise ValueError(f"a sequence has at least a support example and a query, got length {length}")
+        dilations = [2**i for i in range(math.ceil(math.log2(length)))]
+        self.layers = nn.ModuleList()
+        features = size + way
+        for index, (keys, values) in enumerate(attention):
+            for dilation in dilations if index else ():
+                features = self._add(DenseBlock(features, dilation, filters), features)
+            features = self._add(AttentionBlock(features, keys, values), features)
+        self.output = nn.Linear(features, way)
+
+    def _add(self, layer: CausalLayer, features: int) -> int:
+        """Append a layer; the number of features after it."""
+        self.layers.append(layer)
+        return features + layer.grown
+
+    def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Sequence:
+        """The support through every layer."""
+        x = torch.cat([embeddings, F.one_hot(labels, self.way).to(embeddings.dtype)], dim=-1)
+        if self.training:
+            x = shuffled(x)
+        past = []
+        for layer in self.layers:
+            x, left = layer.read(x)  # type: ignore[operator]
+            past.append(left)
+        return Sequence(tuple(past), embeddings, way)
+
+    def compare(self, queries: Tensor, task: Sequence) -> Tensor:
+        """Each query as the last element of its task's sequence."""
+        x = F.pad(queries, (0, self.way))
+        for layer, past in zip(self.layers, task.past, strict=True):
+            x = layer.follow(x, past)  # type: ignore[operator]
+        return self.output(x)[..., : task.way]

@@ -1,0 +1,114 @@
+"""What a step costs as a ratio to the floor: the same networks over the same examples, without adaptation.
+
+Contenders take turns within one process, repeat after repeat, so that whatever else the machine does hits all alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.base.lstm import LSTM
+from csn.config import TrainConfig
+from csn.engine.train import build_optimizer
+from csn.episode import Episode
+from csn.learner import EpisodeOutput
+from csn.model import CSN
+
+
+class Floor(nn.Module):
+    """The two networks of a CSN, side by side."""
+
+    def __init__(self, csn: CSN) -> None:
+        super().__init__()
+        self.base, self.key_function = csn.base, csn.key_function
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Every image through both networks; a loss that sends gradients through both."""
+        n = episode.support.y.numel()
+        x = torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
+        keys, logits = self.key_function(x), self.base(x).logits[n:]
+        loss = F.cross_entropy(logits, episode.query.y.flatten()) + keys.square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+class SentenceFloor(nn.Module):
+    """nn.LSTM of the same size in place of an adaLSTM, the key function beside it."""
+
+    def __init__(self, csn: CSN) -> None:
+        super().__init__()
+        assert isinstance(csn.base, LSTM)
+        units = csn.base.output.in_features
+        self.embedding, self.key_function = csn.base.embedding, csn.key_function
+        self.lstm = nn.LSTM(self.embedding.size, units, len(csn.base.layers), batch_first=True)
+        self.output = nn.Linear(units, csn.way)
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Two passes, support and queries; a loss that sends gradients through both and through the keys."""
+        loss, x = torch.zeros(()), torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
+        for examples in (episode.support, episode.query):
+            states, _ = self.lstm(self.embedding(examples.x.flatten(0, 1)))
+            logits = self.output(states[:, -1])
+            loss = loss + F.cross_entropy(logits, examples.y.flatten())
+        loss = loss + self.key_function(x).square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+def training_step(learner: nn.Module, episode: Episode, config: TrainConfig | None = None) -> Callable[[], Tensor]:
+    """One whole step: loss, gradients, optimizer."""
+    optimizer = build_optimizer(learner, config or TrainConfig())
+    learner.train()
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = learner(episode).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def inference_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]:
+    """Description and prediction."""
+    learner.eval()
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        return learner(episode).logits
+
+    return step
+
+
+def ratios(steps: dict[str, Callable[[], Tensor]], repeats: int, seconds: float = 0.15) -> dict[str, list[float]]:
+    """Time of each contender over the first one's, one ratio per repeat; a repeat lasts `seconds` per contender."""
+    counts = {}
+    for name, step in steps.items():
+        step()
+        started = time.perf_counter()
+        step()
+        counts[name] = max(1, round(seconds / (time.perf_counter() - started)))
+    results: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for repeat in range(repeats):
+        times = {}
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+            started = time.perf_counter()
+            for _ in range(counts[name]):
+                steps[name]()
+            times[name] = (time.perf_counter() - started) / counts[name]
+        for name in names:
+            results[name].append(times[name] / times[names[0]])
+    return results
+
+
+def floor_of(csn: CSN) -> nn.Module:
+    """The floor of a CSN's two networks; its softmax layer, which starts at 0, is woken so that gradients pass it."""
+    output = getattr(csn.base, "output", None)
+    if isinstance(output, nn.Linear):
+        nn.init.normal_(output.weight, std=0.2)
+    return SentenceFloor(csn) if isinstance(csn.base, LSTM) else Floor(csn)

@@ -1,0 +1,165 @@
+"""Learners side by side: the whole command on a small data set, what it uses again, and every wrong turn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from csn import build, cli, compare
+from csn.build import DataEntry
+from csn.data.strokes import load_strokes
+from csn.data.toy_language import load_toy_language
+from csn.engine.evaluate import summarise
+from csn.timing import Floor, ratios
+
+SMALL = ["--set", "model.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
+FEW = ["--tasks", "8", "--queries", "2", "--test-tasks", "10", "--test-queries", "3", "--repeats", "3", "--way", "3"]
+
+
+@pytest.fixture(autouse=True)
+def _small_strokes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = load_strokes(alphabets=5, characters=8)
+    monkeypatch.setitem(build.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
+    monkeypatch.setattr(compare, "VALIDATION_TASKS", 4)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    return cli.main(["compare", *arguments, *SMALL])
+
+
+def prototypical() -> compare.Contender:
+    (contender,) = compare.contenders(
+        ["prototypical"],
+        Path("side"),
+        recipe="plus",
+        data="strokes",
+        way=3,
+        shot=1,
+        queries=2,
+        tasks=8,
+        seed=0,
+        changes=["model.filters=8"],
+    )
+    return contender
+
+
+def test_a_table_a_plot_and_result_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("prototypical", "finetune-linear:paper", *FEW, "--out", "side") == 0
+    shown = capsys.readouterr().out
+    content = json.loads(Path("side/comparison.json").read_text())
+    learners = {row["learner"]: row for row in content["rows"]}
+    assert set(learners) == {"prototypical", "finetune-linear:paper", "nearest neighbour"}
+    assert [row["accuracy"] for row in content["rows"]] == sorted(
+        (r["accuracy"] for r in content["rows"]), reverse=True
+    )
+    for name, folder in (("prototypical", "prototypical"), ("finetune-linear:paper", "finetune-linear-paper")):
+        result = json.loads(Path("side", folder, "result.json").read_text())
+        accuracy = summarise(result["accuracies"]["trained"])
+        assert learners[name]["accuracy"] == pytest.approx(accuracy.mean, abs=1e-5)
+        assert str(accuracy) in shown
+        assert result["evaluation"]["tasks"] == 10
+        assert result["config"]["train"]["tasks"] == learners[name]["training"]["tasks"] == 8
+        for phase in ("train", "inference"):
+            low, middle, high = learners[name]["time"][phase]
+            assert 0 < low <= middle <= high
+    assert "train" not in learners["nearest neighbour"]["time"]
+    assert Path("side/comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("prototypical", *FEW, "--out", "side") == 0
+    before = {path: path.read_bytes() for path in Path("side/prototypical").glob("*.*")}
+    capsys.readouterr()
+    assert run("prototypical", "siamese", *FEW, "--out", "side") == 0
+    assert "prototypical: trained before" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in before} == before
+    assert run("prototypical", *FEW[2:], "--tasks", "12", "--out", "side") == 2
+    assert "another configuration" in capsys.readouterr().err
+
+
+def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from csn import commands
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commands.TrainingLoop, "run", lambda *_: "interrupted")
+        assert run("prototypical", *FEW, "--out", "side") == 130
+    assert "go on with the same command" in capsys.readouterr().out
+    assert run("prototypical", *FEW, "--out", "side") == 0
+    assert Path("side/comparison.json").exists()
+
+
+def test_a_budget_in_seconds_becomes_tasks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = build.load_data("strokes")
+    contender = prototypical()
+    clock = iter(range(1000))  # every step takes a second
+    monkeypatch.setattr("csn.compare.time.perf_counter", lambda: float(next(clock)))
+    cpu = torch.device("cpu")
+    bought = compare.within_budget(contender, data, 10.0, cpu)
+    assert bought.config.train.tasks == 10 * contender.config.train.tasks_per_step
+    assert bought.config.train.validate_every == bought.config.train.tasks // 10
+    bought.folder.mkdir(parents=True)
+    (bought.folder / "config.json").write_text(bought.config.to_json())
+    monkeypatch.setattr("csn.compare.training_step", lambda *_: pytest.fail("measured again"))
+    assert compare.within_budget(contender, data, 99.0, cpu) == bought
+
+
+def test_ratios_are_to_the_first_and_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def lasting(seconds: float):
+        def step() -> torch.Tensor:
+            nonlocal now
+            now += seconds
+            return torch.zeros(())
+
+        return step
+
+    monkeypatch.setattr("csn.timing.time.perf_counter", lambda: now)
+    found = ratios({"floor": lasting(0.1), "twice": lasting(0.2), "half": lasting(0.05)}, repeats=4)
+    assert found["floor"] == [1.0] * 4
+    assert found["twice"] == pytest.approx([2.0] * 4)
+    assert found["half"] == pytest.approx([0.5] * 4)
+
+
+def test_the_floor_sends_gradients_through_both_networks() -> None:
+    contender = prototypical()
+    data = build.load_data("strokes")
+    floor = compare._floor(contender.config, data)
+    assert isinstance(floor, Floor)
+    floor(compare._source(contender.config, data, "train").batch(0, 1)).loss.backward()
+    assert all((parameter.grad != 0).any() for parameter in floor.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet"], "unknown preset 'resnet'"),
+        (["prototypical:best"], "unknown recipe 'best'"),
+        (["prototypical", "prototypical"], "compared once"),
+        (["lstm-lm"], "running text"),
+        (["adalstm-1-df"], "does not read images"),
+        (["prototypical", "--way", "99"], "99-way"),
+        (["prototypical", "--tasks", "1"], "--tasks must be at least 2"),
+        (["prototypical", "--budget", "-1"], "--budget must be positive"),
+        (["prototypical", "--data", "mnist"], "unknown data set 'mnist'"),
+    ],
+)
+def test_bad_input_is_said_before_anything_is_trained(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments, "--out", "side") == 2
+    assert message in capsys.readouterr().err
+    assert not list(Path().rglob("*.safetensors"))
+
+
+def test_sentences_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(build.DATASETS, "toy-language", DataEntry("", lambda _: load_toy_language()))
+    options = [*FEW[:4], "--test-tasks", "4", "--repeats", "3", "--way", "3", "--data", "toy-language", "--out", "side"]
+    tiny = ["--set", "model.units=8", "--set", "model.embedding=5"]
+    assert run("matching-sentences", *options, *tiny) == 0
+    (row,) = json.loads(Path("side/comparison.json").read_text())["rows"]
+    assert row["learner"] == "matching-sentences"
