@@ -39,7 +39,8 @@ def task_figure(source: EpisodeSource, index: int, learner: FewShotLearner | Non
     """Episode `index` as a picture: of images, or of sentences."""
     if source.data.vocabulary is not None:
         return sentence_figure(task_in_words(source, index, learner), title=title)
-    return episode_figure(source.batch(index, 1), names=episode_names(source, index), learner=learner, title=title)
+    names = episode_names(source, index)
+    return episode_figure(source.batch(index, 1), names=names, learner=learner, title=title)
 
 
 def task_in_words(source: EpisodeSource, index: int, learner: FewShotLearner | None) -> SentenceTask:
