@@ -114,6 +114,8 @@ def build_learner(
 
     vocabulary: how many word ids there are, where inputs are sentences.
     """
+    if way < 2:
+        raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
     _check_input(config, input_shape, vocabulary)
 
     def network(size: int) -> nn.Module:

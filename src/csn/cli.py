@@ -162,8 +162,8 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         type=Path,
         nargs="+",
         metavar="FILE",
-        default=[Path("README.md"), Path("docs/results.md")],
-        help="pages whose marked tables are written anew (default: README.md docs/results.md)",
+        default=[Path("README.md"), Path("docs/results.md"), Path("docs/characters.md")],
+        help="pages whose marked tables are written anew (default: README.md docs/results.md docs/characters.md)",
     )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")

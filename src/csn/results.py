@@ -1,8 +1,8 @@
 """Committed result files as tables: what the paper says, what we measured, and at what cost.
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
-name is a data set ("omniglot"), a data set and how its tasks are formed ("penn-treebank random"), "commands DATA" for
-how each number was made, or "overhead" for the cost of adaptation.
+name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
+DATA" for how each number was made, or "overhead" for the cost of adaptation.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
     if name == "overhead":
         return overhead_table(read_result(folder / "overhead.json"))
     commands = name.startswith("commands ")
-    data, _, formed = name.removeprefix("commands ").partition(" ")
-    rows = [r for r in results if r.data == data and formed in ("", r.formed)]
+    data, *only = name.removeprefix("commands ").split()
+    rows = [r for r in results if r.data == data and {r.formed, r.content["config"]["preset"]}.issuperset(only)]
     if not rows:
         known = sorted({result.data for result in results})
         raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")

@@ -114,6 +114,7 @@ def network(base: str, **options: object) -> CSN:
     model = build_learner(config, shape, 3, VOCABULARY if base.startswith("lstm") else None).eval()
     output = model.base.ffn.output if base == "lstm-ffn" else model.base.output
     torch.nn.init.normal_(output.weight)  # as after some training
+    torch.nn.init.ones_(model.memory_function.layers[-1].bias)  # so that no hidden ReLU(beta) is dead
     return model
 
 

@@ -278,3 +278,10 @@ def test_a_validation_without_an_interval_is_refused_before_training(tmp_path):
     """One task has no 95 % interval; to learn that after the first hours of training is too late."""
     with pytest.raises(ValueError, match="validation_tasks must be at least 2, got 1"):
         trainer(tmp_path, dataclasses.replace(TRAIN, validation_tasks=1))
+
+
+def test_tensors_that_share_memory_are_saved_as_any_others(tmp_path):
+    number = torch.tensor(2.0)
+    save_checkpoint(tmp_path / "x.safetensors", {"a": number, "b": number, "c": torch.arange(6.0)[::2]}, {})
+    tensors, _ = load_checkpoint(tmp_path / "x.safetensors")
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {"a": 2.0, "b": 2.0, "c": [0.0, 2.0, 4.0]}

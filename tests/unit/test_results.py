@@ -15,7 +15,7 @@ from csn.results import fill, model_changes, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)?(results/[\w.-]+\.json)(?:#([\w-]+))?\)")
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/characters.md")
 
 
 def rows() -> list[tuple[str, str, str, str]]:
@@ -56,7 +56,9 @@ def test_a_result_can_be_checked(path: Path) -> None:
         assert result["trained"]["validation"] == pytest.approx(max(curve.values()))  # chosen on validation tasks
 
 
-@pytest.mark.parametrize(("page", "to_root"), [("README.md", ""), ("docs/results.md", "../")])
+@pytest.mark.parametrize(
+    ("page", "to_root"), [("README.md", ""), ("docs/results.md", "../"), ("docs/characters.md", "../")]
+)
 def test_pages_are_what_the_result_files_make_of_them(page: str, to_root: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert fill(text, read_results(ROOT / "results"), ROOT / "results", to_root) == text, "run csn report"

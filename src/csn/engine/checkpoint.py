@@ -35,7 +35,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write named tensors and a JSON-able dictionary as one file."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # Copies, for safetensors takes no tensors that share their memory, as the layers of a task do.
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # A flipped byte in a safetensors file loads silently, so the file carries a digest of its tensors.
     header = {"format": FORMAT, "sha256": digest(tensors, metadata), "metadata": metadata}
     write_atomically(path, safetensors.torch.save(tensors, metadata={"csn": json.dumps(header)}))
