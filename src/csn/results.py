@@ -28,6 +28,7 @@ from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.run import TrainedRun, origin
 
 TRAINED = "trained"
+SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
@@ -108,9 +109,11 @@ def model_changes(config: dict[str, Any]) -> list[str]:
     if read.preset not in preset_names():
         return []
     preset = load_preset(read.preset, read.recipe).model
-    names = ModelConfig.__dataclass_fields__
+    names = set(ModelConfig.__dataclass_fields__) - (SENTENCES_ONLY if "lstm" not in read.model.base else set())
     return [
-        f"{name}={getattr(read.model, name)}" for name in names if getattr(read.model, name) != getattr(preset, name)
+        f"{name}={getattr(read.model, name)}"
+        for name in sorted(names)
+        if getattr(read.model, name) != getattr(preset, name)
     ]
 
 
