@@ -104,7 +104,9 @@ def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
     return stored | {"config": json.loads(config.to_json())} == asked
 
 
-def _sources(config: Config, data: Dataset, text: RunningText | None) -> tuple[EpisodeSource, EpisodeSource]:
+def _sources(
+    config: Config, data: Dataset, text: RunningText | None
+) -> tuple[EpisodeSource | VariedSource, EpisodeSource]:
     """Training and validation tasks; a language model is told words, and asked one sentence of each."""
     tasks, way, shot = config.data, config.data.way, config.data.shot
     source = VariedSource if tasks.vary else EpisodeSource
