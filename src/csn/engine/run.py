@@ -68,6 +68,7 @@ def new_trainer(
     input_shape = tuple(data.splits["train"].x.shape[1:])
     if folder.exists() and any(folder.iterdir()) and not resume:
         raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
+    training, validation = _sources(config, data, text)
     torch.manual_seed(config.train.seed)
     about: dict[str, Any] = {
         "config": json.loads(config.to_json()),
@@ -77,7 +78,13 @@ def new_trainer(
     if data.vocabulary is not None:
         about["vocabulary"] = describe_vocabulary(data.vocabulary)
     learner = build_learner(config.model, input_shape, config.data.way, vocabulary_size(about))
-    trainer = _trainer(config, data, text, learner, folder, about=about, device=device)
+    trainer: TrainingLoop
+    if text is None:
+        trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
+    elif isinstance(learner, LanguageModel):
+        trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
+    else:
+        raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give its tasks")
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
         trainer.resume(same_configuration)
     else:
@@ -97,11 +104,13 @@ def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
     return stored | {"config": json.loads(config.to_json())} == asked
 
 
-def _trainer(
-    config: Config, data: Dataset, text: RunningText | None, learner: FewShotLearner, folder: Path, **options: Any
-) -> TrainingLoop:
-    """In episodes, or on running text."""
+def _sources(
+    config: Config, data: Dataset, text: RunningText | None
+) -> tuple[EpisodeSource | VariedSource, EpisodeSource]:
+    """Training and validation tasks; a language model is told words, and asked one sentence of each."""
     tasks, way, shot = config.data, config.data.way, config.data.shot
+    source = VariedSource if tasks.vary else EpisodeSource
+    training = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
     validation = EpisodeSource(
         data,
         "val",
@@ -109,15 +118,9 @@ def _trainer(
         shot=1 if tasks.vary else shot,
         queries=VALIDATION_QUERIES if text is None else 1,
         seed=EVALUATION_SEED,
-        support=learner.reads,
+        support="examples" if text is None else "words",
     )
-    if text is None:
-        source = VariedSource if tasks.vary else EpisodeSource
-        training = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
-        return Trainer(learner, config.train, training, validation, folder, **options)
-    if not isinstance(learner, LanguageModel):
-        raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give classes")
-    return LanguageTrainer(learner, config.train, text, validation, folder, **options)
+    return training, validation
 
 
 def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
