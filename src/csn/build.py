@@ -115,6 +115,8 @@ def build_learner(
 
     vocabulary: how many word ids there are, where inputs are sentences.
     """
+    if way < 2:
+        raise ValueError(f"tasks need way >= 2 to have something to tell apart, got {way}")
     _check_input(config, input_shape, vocabulary)
 
     def network(size: int) -> nn.Module:
