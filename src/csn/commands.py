@@ -18,18 +18,20 @@ from rich.table import Table
 
 from csn import compare as comparing
 from csn.adapt import adapt, predict
-from csn.build import DATASETS, load_data, load_running_text
-from csn.config import Config, DataConfig, load_preset, merge, parse_option, preset_about, preset_names
+from csn.build import DATASETS, load_data, load_running_text, load_tasks
+from csn.config import Config, DataConfig, ModelConfig, load_preset, merge, parse_option, preset_about, preset_names
 from csn.data.source import SPLITS, EpisodeSource
 from csn.demo import demo
+from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy
-from csn.engine.run import new_trainer, open_run, run_log
+from csn.engine.run import check_vocabulary, new_trainer, open_run, run_log
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
 from csn.measure import QUERIES, evaluate
-from csn.pictures import comparison_figure, contact_sheet, episode_figure, episode_names, png
-from csn.report import write_report
+from csn.pictures import comparison_figure, contact_sheet
+from csn.report import task_figure, task_in_words, write_report
 from csn.results import fill, read_results
+from csn.sentence_pictures import class_table, sentence_tables
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
 __all__ = ["adapt", "compare", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
@@ -130,7 +132,13 @@ def report(options: argparse.Namespace) -> int:
     tasks = run.config.data
     way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
     source = EpisodeSource(
-        load_data(tasks.name), "test", way=way, shot=shot, queries=2 if way <= 10 else 1, seed=EVALUATION_SEED
+        load_tasks(run.config.model, tasks.name),
+        "test",
+        way=way,
+        shot=shot,
+        queries=2 if way <= 10 else 1,
+        seed=EVALUATION_SEED,
+        support=run.learner.reads,
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
         say(f"written to {path}")
@@ -152,20 +160,34 @@ def _report_results(folder: Path, pages: list[Path]) -> int:
 def show(options: argparse.Namespace) -> int:
     """`csn show`."""
     run = None if options.run is None else open_run(options.run)
-    tasks = DataConfig() if run is None else run.config.data
-    loaded, split = load_data(options.data or tasks.name), options.split
+    tasks, model = (DataConfig(), ModelConfig()) if run is None else (run.config.data, run.config.model)
+    loaded, split = load_tasks(model, options.data or tasks.name), options.split
     if options.classes is not None:
         title = f"{loaded.name}, {options.classes} of {len(loaded.splits[split])} {split} classes"
+        if loaded.vocabulary is not None:
+            console.print(class_table(loaded.splits[split], loaded.vocabulary, options.classes, title=title))
+            return 0
         figure = contact_sheet(loaded.splits[split], options.classes, title=title)
     else:
+        if run is not None:
+            check_vocabulary(run, loaded)
         way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
-        source = EpisodeSource(loaded, split, way=way, shot=shot, queries=options.queries, seed=EVALUATION_SEED)
-        figure = episode_figure(
-            source.batch(options.episode, 1),
-            names=episode_names(source, options.episode),
-            learner=None if run is None else run.learner,
-            title=f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot",
+        source = EpisodeSource(
+            loaded,
+            split,
+            way=way,
+            shot=shot,
+            queries=options.queries,
+            seed=EVALUATION_SEED,
+            support="examples" if run is None else run.learner.reads,
         )
+        title = f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot"
+        learner = None if run is None else run.learner
+        if loaded.vocabulary is not None:
+            console.print(
+                sentence_tables(task_in_words(source, options.episode, learner), title=title, width=console.width)
+            )
+        figure = task_figure(source, options.episode, learner, title=title)
     write_atomically(options.out, png(figure))
     say(f"written to {options.out}")
     return 0

@@ -1,12 +1,10 @@
 """Pictures: the learning curve of a run, an episode with what a learner makes of it, a sheet of a data set.
 
-Every picture is a `Figure` that belongs to nobody (no pyplot, no global state) until `png` turns it into bytes. Lengths
-are pixels of a page `WIDTH` wide; the file has `SCALE` times as many, so that it stays sharp on a dense display.
+Every picture is a `Figure` on a page of csn.drawing, and `csn.drawing.png` turns it into bytes.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +13,25 @@ import torch
 from torch import Tensor
 
 from csn.data.source import ClassExamples, EpisodeSource
+from csn.drawing import (
+    BLUE,
+    FAINT,
+    GAP,
+    INK,
+    MARGIN,
+    ORANGE,
+    RIGHT,
+    SOFT,
+    TRACK,
+    WIDTH,
+    WRONG,
+    Box,
+    blank_figure,
+    draw_boxes,
+    draw_image,
+    draw_text,
+    page,
+)
 from csn.engine.evaluate import Accuracy
 from csn.episode import Episode
 from csn.learner import FewShotLearner
@@ -23,29 +40,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, MARGIN, GAP, SCALE, DPI = 900, 24, 4, 2, 100
-RIGHT, WRONG = "✓", "✗"
-BLUE, ORANGE = "#0072b2", "#d55e00"  # Okabe and Ito: told apart with any colour vision
-INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0f0f0"
 CURVE_POINTS = 200  # a longer training curve is drawn as the means of this many stretches
 SHEET_EXAMPLES = 20
 EXPLAINED = 8
-Box = tuple[float, float, float, float]  # left, top, width, height
-
-
-def png(figure: Figure) -> bytes:
-    """The picture as a PNG file."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=SCALE * DPI)
-    return file.getvalue()
 
 
 def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
-    """Training and validation accuracy with its interval and best point, and training loss, over tasks."""
+    """Training and validation accuracy with its interval and best point, and training loss, over tasks.
+
+    A language model trains on sentences, where its accuracy is that of the next word, and is chosen by perplexity.
+    """
     train, validation = ([record for record in log if kind in record] for kind in ("train", "validation"))
+    language = any("perplexity" in record["validation"] for record in validation)
+    unit_name, of_training = ("sentences", "training, next word") if language else ("tasks", "training")
     if not train and not validation:
         raise ValueError("the log holds no training or validation record: there is no curve to draw; train first")
-    figure = _figure(560)
+    figure = blank_figure(560)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.91))  # below the title
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     for axes, name, label, unit in ((above, "accuracy", "accuracy, %", 100), (below, "loss", "training loss", 1)):
@@ -53,7 +63,7 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
         if len(x) > CURVE_POINTS:
             axes.plot(x, y, color=FAINT, linewidth=0.6, alpha=0.5)
             x, y = (np.array([part.mean() for part in np.array_split(values, CURVE_POINTS)]) for values in (x, y))
-        axes.plot(x, y, color=SOFT, linewidth=1.2, marker="." if len(x) <= 20 else "", label="training")
+        axes.plot(x, y, color=SOFT, linewidth=1.2, marker="." if len(x) <= 20 else "", label=of_training)
         axes.set_ylabel(label)
         axes.grid(color=TRACK)
         axes.set_axisbelow(True)
@@ -65,13 +75,13 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
         x, y, half = np.array(points).T
         above.fill_between(x, y - half, y + half, color=BLUE, alpha=0.2, linewidth=0)
         above.plot(x, y, color=BLUE, linewidth=1.8, marker=".", label="validation, 95 % interval")
-        best = int(y.argmax())
-        label = f"best: {Accuracy(y[best] / 100, half[best] / 100)} after {x[best]:,.0f} tasks"
+        best = max((i for i, r in enumerate(validation) if r["validation"].get("best")), default=int(y.argmax()))
+        label = f"best: {Accuracy(y[best] / 100, half[best] / 100)} after {x[best]:,.0f} {unit_name}"
         above.plot(x[best], y[best], "*", color=ORANGE, markeredgecolor="white", markersize=17, label=label, zorder=3)
         for axes in (above, below):
             axes.axvline(x[best], color=ORANGE, linewidth=0.8, linestyle=":")
     above.set_ylim(top=min(100.5, above.get_ylim()[1]))
-    below.set_xlabel("training tasks")
+    below.set_xlabel(f"training {unit_name}")
     below.xaxis.set_major_formatter("{x:,.0f}")
     above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, frameon=False, borderpad=0.2)
     figure.text(MARGIN / WIDTH, 0.95, title, size=12, weight="bold", color=INK, parse_math=False)
@@ -80,7 +90,7 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
 
 def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
     """Accuracy with its interval over the time of a task, in training and in inference, a point for each learner."""
-    figure = _figure(480)
+    figure = blank_figure(480)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.9))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, phase, label in zip(panels, ("train", "inference"), ("training", "inference"), strict=True):
@@ -134,19 +144,19 @@ def episode_figure(
     below = top + shots * (height + GAP) + 32
     pitch = height + GAP if learner is None else 54 if len(queries) <= 15 else 44
     bottom = below + pitch * (max(map(len, asked)) if learner is None else len(queries))
-    figure, axes = _page(bottom + MARGIN + (0 if learner is None else 26), title)
+    figure, axes = page(bottom + MARGIN + (0 if learner is None else 26), title)
     for c in range(episode.way):
         middle, edge = left + (c + 0.5) * column, left + (c + 0.5) * column - width / 2
         head = f"class {c}" if column >= 60 else f"{c}"
-        _text(axes, middle, top - 15 * lines - 12, head, ha="center", weight="bold")
+        draw_text(axes, middle, top - 15 * lines - 12, head, ha="center", weight="bold")
         for line, part in enumerate(names[c].split("/")[:lines] if names is not None else ()):
-            _text(axes, middle, top - 15 * (lines - line) + 4, part, column, ha="center", size=8, color=SOFT)
+            draw_text(axes, middle, top - 15 * (lines - line) + 4, part, column, ha="center", size=8, color=SOFT)
         for place, row in enumerate(shown[c]):
-            _image(axes, support[row], (edge, top + place * (height + GAP), width, height))
+            draw_image(axes, support[row], (edge, top + place * (height + GAP), width, height))
         for place, row in enumerate(asked[c] if learner is None else ()):
-            _image(axes, queries[row], (edge, below + place * pitch, width, height))
-    _text(axes, MARGIN, top + min(height / 2, 14), "support", weight="bold")
-    _text(axes, MARGIN, below + (min(height / 2, 14) if learner is None else -14), "queries", weight="bold")
+            draw_image(axes, queries[row], (edge, below + place * pitch, width, height))
+    draw_text(axes, MARGIN, top + min(height / 2, 14), "support", weight="bold")
+    draw_text(axes, MARGIN, below + (min(height / 2, 14) if learner is None else -14), "queries", weight="bold")
     if learner is not None:
         _draw_answers(axes, learner, episode, shown, (left, below, column, pitch))
     return figure
@@ -155,7 +165,7 @@ def episode_figure(
 def _draw_answers(axes: Axes, learner: FewShotLearner, episode: Episode, shown: list[list[int]], grid: Box) -> None:
     """The rows of `episode_figure`, a query each: image, mark, answer, and bars under the classes."""
     (left, top, column, pitch), truth = grid, episode.query.y[0].tolist()
-    probabilities, attention = _answers(learner, episode)
+    probabilities, attention = answers(learner, episode)
     weights = probabilities if attention is None else attention
     groups = [[c] for c in range(episode.way)] if attention is None else shown
     single, full = max(map(len, groups)) == 1, max(float(weights.max()), 1e-9)
@@ -165,10 +175,10 @@ def _draw_answers(axes: Axes, learner: FewShotLearner, episode: Episode, shown: 
         y, answer = top + j * pitch, int(probabilities[j].argmax())
         mark, colour = (RIGHT, BLUE) if answer == truth[j] else (WRONG, ORANGE)
         side = min(cell * picture.shape[1] / picture.shape[0], 60)
-        _image(axes, picture, (MARGIN, y, side, cell), edge=colour)
-        _text(axes, MARGIN + side + 9, y + cell / 2 - 8, f"{mark} class {answer}", weight="bold", color=colour)
+        draw_image(axes, picture, (MARGIN, y, side, cell), edge=colour)
+        draw_text(axes, MARGIN + side + 9, y + cell / 2 - 8, f"{mark} class {answer}", weight="bold", color=colour)
         note = f"{100 * probabilities[j, answer]:.0f} %" + ("" if answer == truth[j] else f", is class {truth[j]}")
-        _text(axes, MARGIN + side + 9, y + cell / 2 + 8, note, size=8, color=SOFT)
+        draw_text(axes, MARGIN + side + 9, y + cell / 2 + 8, note, size=8, color=SOFT)
         shapes.append(((left + answer * column + 1, y - 2, column - 2, cell + 4), "none", colour))
         for c, group in enumerate(groups):
             x, step, own = left + c * column + (column - room) / 2, (cell - 4) / max(len(group), 1), c == truth[j]
@@ -176,14 +186,14 @@ def _draw_answers(axes: Axes, learner: FewShotLearner, episode: Episode, shown: 
                 weight, thick, middle = float(weights[j, row]), min(0.75 * step, 14), y + 2 + (place + 0.5) * step
                 if single and column >= 60:  # room for the number above its bar
                     thick, middle = 10, y + cell / 2 + 9
-                    _text(axes, x, y + cell / 2 - 8, f"{weight:.2f}", size=8, color=INK if own else SOFT)
+                    draw_text(axes, x, y + cell / 2 - 8, f"{weight:.2f}", size=8, color=INK if own else SOFT)
                 shapes.append(((x, middle - thick / 2, room, thick), TRACK, "none"))
                 shapes.append(((x, middle - thick / 2, room * weight / full, thick), INK if own else FAINT, "none"))
-    _boxes(axes, shapes)
+    draw_boxes(axes, shapes)
     what = "probability of each class" if attention is None else "attention to each support example"
     what += "" if single else ", in the order of the support"
     caption = f"Bars: {what} (full: {full:.2f}); black: the query's own class. Frame: the answer."
-    _text(axes, MARGIN, top + len(truth) * pitch + 16, caption, size=8, color=SOFT)
+    draw_text(axes, MARGIN, top + len(truth) * pitch + 16, caption, size=8, color=SOFT)
 
 
 def explanation_figure(
@@ -200,19 +210,19 @@ def explanation_figure(
     """
     asked, remembered = _pictures(queries), _pictures(examples)
     top, pitch, left = MARGIN + (36 if title else 0), 104.0, MARGIN + 230
-    figure, axes = _page(top + pitch * len(rows) + MARGIN, title)
+    figure, axes = page(top + pitch * len(rows) + MARGIN, title)
     bars: list[tuple[Box, str, str]] = []
     for j, (answer, probability, sources) in enumerate(rows):
         y = top + j * pitch
-        _image(axes, asked[j], (MARGIN, y, 72, 72))
-        _text(axes, MARGIN + 84, y + 26, answer, 130, weight="bold", color=BLUE)
-        _text(axes, MARGIN + 84, y + 46, f"{100 * probability:.0f} %", size=8, color=SOFT)
+        draw_image(axes, asked[j], (MARGIN, y, 72, 72))
+        draw_text(axes, MARGIN + 84, y + 26, answer, 130, weight="bold", color=BLUE)
+        draw_text(axes, MARGIN + 84, y + 46, f"{100 * probability:.0f} %", size=8, color=SOFT)
         for place, (index, label, weight) in enumerate(sources[:EXPLAINED]):
             x = left + place * 80
-            _image(axes, remembered[index], (x, y, 56, 56))
+            draw_image(axes, remembered[index], (x, y, 56, 56))
             bars += [((x, y + 62, 56, 6), TRACK, "none"), ((x, y + 62, 56 * weight, 6), INK, "none")]
-            _text(axes, x, y + 78, f"{label} {weight:.2f}", 74, size=8, color=SOFT)
-    _boxes(axes, bars)
+            draw_text(axes, x, y + 78, f"{label} {weight:.2f}", 74, size=8, color=SOFT)
+    draw_boxes(axes, bars)
     return figure
 
 
@@ -226,14 +236,14 @@ def contact_sheet(classes: ClassExamples, count: int, *, title: str = "") -> Fig
     gutter, top = 136, MARGIN + (36 if title else 0)
     width = min((WIDTH - 2 * MARGIN - gutter) / max(map(len, rows)) - GAP, 96)
     height = width * rows[0][0].shape[0] / rows[0][0].shape[1]
-    figure, axes = _page(top + count * (height + GAP) - GAP + MARGIN, title)
+    figure, axes = page(top + count * (height + GAP) - GAP + MARGIN, title)
     for row, (c, pictures) in enumerate(zip(chosen, rows, strict=True)):
         y, parts = top + row * (height + GAP), classes.names[c].split("/")[:2]
         for line, part in enumerate(parts):
             middle = y + height / 2 + 12 * (line - (len(parts) - 1) / 2)
-            _text(axes, MARGIN, middle, part, gutter, size=7.5, color=SOFT if line else INK)
+            draw_text(axes, MARGIN, middle, part, gutter, size=7.5, color=SOFT if line else INK)
         for place, picture in enumerate(pictures):
-            _image(axes, picture, (MARGIN + gutter + place * (width + GAP), y, width, height))
+            draw_image(axes, picture, (MARGIN + gutter + place * (width + GAP), y, width, height))
     return figure
 
 
@@ -246,7 +256,7 @@ def episode_names(source: EpisodeSource, index: int) -> list[str]:
 
 
 @torch.no_grad()
-def _answers(learner: FewShotLearner, episode: Episode) -> tuple[Tensor, Tensor | None]:
+def answers(learner: FewShotLearner, episode: Episode) -> tuple[Tensor, Tensor | None]:
     """Probabilities (m, C) and, of a learner that has it, attention (m, n); its own mode is left as it was."""
     training = learner.training
     learner.eval()
@@ -267,45 +277,3 @@ def _pictures(x: Tensor) -> list[np.ndarray]:
     if float(x.min()) < 0 or float(x.max()) > 1:
         x = (x - x.min()) / (x.max() - x.min()).clamp_min(1e-9)
     return list((1 - x[:, 0] if x.shape[1] == 1 else x.permute(0, 2, 3, 1)).numpy())
-
-
-def _figure(height: float) -> Figure:
-    """An empty white figure of `WIDTH` by `height` pixels."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError('pictures need matplotlib: pip install "csn[report]"') from error
-    return Figure(figsize=(WIDTH / DPI, round(height) / DPI), dpi=DPI, facecolor="white")
-
-
-def _page(height: float, title: str) -> tuple[Figure, Axes]:
-    """A figure with one axes whose coordinates are pixels from the top left corner."""
-    figure = _figure(height)
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(round(height), 0), autoscale_on=False)
-    axes.set_axis_off()
-    if title:
-        _text(axes, MARGIN, MARGIN + 8, title, size=12, weight="bold")
-    return figure, axes
-
-
-def _text(axes: Axes, x: float, y: float, text: str, width: float = WIDTH, **style: Any) -> None:
-    """Plain text, vertically centred at y, cut off where (in small type) it gets wider than `width`."""
-    room = int(width / 6.6)
-    text = text if len(text) <= room else text[: room - 1] + "…"
-    axes.text(x, y, text, None, **({"va": "center_baseline", "size": 9, "color": INK, "parse_math": False} | style))
-
-
-def _image(axes: Axes, picture: np.ndarray, box: Box, *, edge: str = LINE) -> None:
-    left, top, width, height = box
-    extent = (left, left + width, top + height, top)
-    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
-    _boxes(axes, [(box, "none", edge)])
-
-
-def _boxes(axes: Axes, shapes: Sequence[tuple[Box, str, str]]) -> None:
-    """Rectangles, each with its face and edge colour."""
-    from matplotlib.collections import PolyCollection
-
-    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for (x, y, w, h), _, _ in shapes]
-    _, faces, edges = zip(*shapes, strict=True)
-    axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors=edges, linewidths=1.3), autolim=False)

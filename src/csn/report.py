@@ -5,12 +5,19 @@ from __future__ import annotations
 import datetime
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from csn.data.source import EpisodeSource
+from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
 from csn.engine.run import TrainedRun
-from csn.pictures import episode_figure, episode_names, learning_curve, png
+from csn.learner import FewShotLearner
+from csn.pictures import episode_figure, episode_names, learning_curve
+from csn.sentence_pictures import SentenceTask, sentence_figure, sentence_task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_report(run: TrainedRun, source: EpisodeSource, index: int, folder: Path) -> list[Path]:
@@ -20,8 +27,7 @@ def write_report(run: TrainedRun, source: EpisodeSource, index: int, folder: Pat
     data = run.config.data
     title = f"{run.config.preset} ({run.config.recipe}) on {data.name}, {data.way}-way {data.shot}-shot"
     about = f"{source.split.capitalize()} task {index} of {source.data.name}, {source.way}-way {source.shot}-shot"
-    curve, names = learning_curve(run.log, title=title), episode_names(source, index)
-    episode = episode_figure(source.batch(index, 1), names=names, learner=run.learner, title=about)
+    curve, episode = learning_curve(run.log, title=title), task_figure(source, index, run.learner, title=about)
     page = _markdown(run, title, about).encode()
     contents = {"learning_curve.png": png(curve), "episode.png": png(episode), "report.md": page}
     for name, content in contents.items():
@@ -29,9 +35,25 @@ def write_report(run: TrainedRun, source: EpisodeSource, index: int, folder: Pat
     return [folder / name for name in contents]
 
 
+def task_figure(source: EpisodeSource, index: int, learner: FewShotLearner | None, *, title: str) -> Figure:
+    """Episode `index` as a picture: of images, or of sentences."""
+    if source.data.vocabulary is not None:
+        return sentence_figure(task_in_words(source, index, learner), title=title)
+    return episode_figure(source.batch(index, 1), names=episode_names(source, index), learner=learner, title=title)
+
+
+def task_in_words(source: EpisodeSource, index: int, learner: FewShotLearner | None) -> SentenceTask:
+    """Episode `index` of a text, with a learner's answers."""
+    names = episode_names(source, index)
+    return sentence_task(source.batch(index, 1), source.data.vocabulary or (), names, learner)
+
+
 def _markdown(run: TrainedRun, title: str, about: str) -> str:
     """report.md."""
     config, last = run.config, run.log[-1]
+    unit, chosen = "tasks", ""
+    if "perplexity" in run.metadata:
+        unit, chosen = "sentences", f", validation perplexity {run.metadata['perplexity']:.1f}"
     best = Accuracy(run.metadata["validation"], run.metadata["interval"])
     rows = [row for path in sorted(run.folder.glob("result-*.json")) for row in _result_rows(path)]
     table = ["| tasks | attention | learner | accuracy, 95 % interval |\n|---|---|---|---|", *rows]
@@ -44,9 +66,9 @@ def _markdown(run: TrainedRun, title: str, about: str) -> str:
 | recipe | {config.recipe} |
 | data | {config.data.name} |
 | tasks | {config.data.way}-way {config.data.shot}-shot, {config.data.queries} queries a class |
-| trained | {last["tasks"]:,} of {config.train.tasks:,} tasks, seed {config.train.seed} |
+| trained | {last["tasks"]:,} of {config.train.tasks:,} {unit}, seed {config.train.seed} |
 | time (h:mm:ss) | {datetime.timedelta(seconds=round(last["seconds"]))} |
-| best model | after {run.metadata["tasks"]:,} tasks |
+| best model | after {run.metadata["tasks"]:,} {unit}{chosen} |
 | validation accuracy | **{best}** (95 % interval, {config.train.validation_tasks:,} tasks) |
 
 ## Accuracy on unseen tasks

@@ -31,7 +31,7 @@ LAYERS: list[set[str]] = [
     {"csn.model", "csn.baselines"},
     {"csn.presets", "csn.config", "csn.build", "csn.build_baselines"},
     {"csn.engine"},
-    {"csn.pictures"},
+    {"csn.drawing", "csn.pictures", "csn.sentence_pictures"},
     {"csn.report", "csn.results", "csn.timing", "csn.compare"},
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},

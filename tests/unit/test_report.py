@@ -21,27 +21,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from csn import commands, pictures, report
+from csn import commands, drawing, report
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
 from csn.cli import main
 from csn.config import Config, DataConfig, ModelConfig
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
+from csn.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
 from csn.engine.checkpoint import save_checkpoint
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.pictures import (
-    BLUE,
-    ORANGE,
-    RIGHT,
-    WIDTH,
-    WRONG,
-    contact_sheet,
-    episode_figure,
-    episode_names,
-    learning_curve,
-    png,
-)
+from csn.pictures import contact_sheet, episode_figure, episode_names, learning_curve
 
 LOG: list[dict[str, Any]] = [
     {"tasks": 100, "seconds": 1.0, "train": {"loss": 1.6, "accuracy": 0.25}},
@@ -100,8 +90,8 @@ def check_png(content: bytes, height: int | None = None) -> None:
     """A readable PNG, `SCALE` times the page, with a white margin and something on it."""
     with Image.open(io.BytesIO(content)) as image:
         assert image.format == "PNG"
-        assert image.width == pictures.SCALE * WIDTH
-        assert height is None or image.height == pictures.SCALE * height
+        assert image.width == drawing.SCALE * WIDTH
+        assert height is None or image.height == drawing.SCALE * height
         pixels = np.asarray(image.convert("L"))
     assert (pixels[:, :10] == 255).all()
     assert (pixels[-10:] == 255).all()
@@ -288,8 +278,8 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tensors = {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
     save_checkpoint(folder / "best.safetensors", tensors, metadata)
     (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
-    monkeypatch.setattr(commands, "load_data", lambda name: dataset())
-    monkeypatch.setattr(pictures, "SCALE", 1)  # in a quarter of the time
+    monkeypatch.setattr(commands, "load_tasks", lambda model, name: dataset())
+    monkeypatch.setattr(drawing, "SCALE", 1)  # in a quarter of the time
     return folder
 
 

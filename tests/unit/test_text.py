@@ -110,6 +110,18 @@ def test_vocabulary_of_all_the_text_changes_nothing_else() -> None:
         assert known.splits[split].counts.tolist() == data.splits[split].counts.tolist()
 
 
+def test_held_out_examples_of_unread_sentences_only() -> None:
+    unread = ("a red dog sat", "the red cat sat", "a big cat sat", "a red big dog")  # the second is read already
+    data = small(more=lines(*unread), held_out_from="more", val_range=(4, 4))
+    usual = small(more=lines(*unread), val_range=(4, 4))
+    assert data.vocabulary == usual.vocabulary
+    assert torch.equal(data.splits["train"].x, usual.splits["train"].x)
+    assert spelled(data, "test", "red") == [". . a _ dog sat ."]
+    assert spelled(data, "val", "big") == [". . a _ cat sat .", ". a ? _ dog . ."]
+    assert usual.splits["test"].counts.tolist() == [3]
+    assert usual.splits["val"].counts.tolist() == [4]
+
+
 def test_repeated_and_one_word_sentences_and_markers() -> None:
     data = small((*TEXT, *TEXT, "red", "cat", "a <unk> cat sat", "a <blank> dog <pad>"))
     assert len(data.splits["test"].x) == 2  # no sentence twice, none of one word

@@ -1,0 +1,72 @@
+"""Drawing on a page: figures that belong to nobody (no pyplot, no global state) until `png` turns them into bytes.
+
+Lengths are pixels of a page `WIDTH` wide; the file has `SCALE` times as many, to stay sharp on a dense display.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH, MARGIN, GAP, SCALE, DPI = 900, 24, 4, 2, 100
+RIGHT, WRONG = "✓", "✗"
+BLUE, ORANGE = "#0072b2", "#d55e00"  # Okabe and Ito: told apart with any colour vision
+INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0f0f0"
+Box = tuple[float, float, float, float]  # left, top, width, height
+
+
+def png(figure: Figure) -> bytes:
+    """The picture as a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=SCALE * DPI)
+    return file.getvalue()
+
+
+def blank_figure(height: float) -> Figure:
+    """An empty white figure of `WIDTH` by `height` pixels."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError('pictures need matplotlib: pip install "csn[report]"') from error
+    return Figure(figsize=(WIDTH / DPI, round(height) / DPI), dpi=DPI, facecolor="white")
+
+
+def page(height: float, title: str) -> tuple[Figure, Axes]:
+    """A figure with one axes whose coordinates are pixels from the top left corner."""
+    figure = blank_figure(height)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(round(height), 0), autoscale_on=False)
+    axes.set_axis_off()
+    if title:
+        draw_text(axes, MARGIN, MARGIN + 8, title, size=12, weight="bold")
+    return figure, axes
+
+
+def draw_text(axes: Axes, x: float, y: float, text: str, width: float = WIDTH, **style: Any) -> None:
+    """Plain text, vertically centred at y, cut off where (in small type) it gets wider than `width`."""
+    room = int(width / 6.6)
+    text = text if len(text) <= room else text[: room - 1] + "…"
+    axes.text(x, y, text, None, **({"va": "center_baseline", "size": 9, "color": INK, "parse_math": False} | style))
+
+
+def draw_image(axes: Axes, picture: np.ndarray, box: Box, *, edge: str = LINE) -> None:
+    """A picture in a box with an edge."""
+    left, top, width, height = box
+    extent = (left, left + width, top + height, top)
+    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
+    draw_boxes(axes, [(box, "none", edge)])
+
+
+def draw_boxes(axes: Axes, shapes: Sequence[tuple[Box, str, str]]) -> None:
+    """Rectangles, each with its face and edge colour."""
+    from matplotlib.collections import PolyCollection
+
+    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for (x, y, w, h), _, _ in shapes]
+    _, faces, edges = zip(*shapes, strict=True)
+    axes.add_collection(PolyCollection(corners, facecolors=faces, edgecolors=edges, linewidths=1.3), autolim=False)
