@@ -50,7 +50,7 @@ class Contender:
         if not (self.folder / "best.safetensors").exists() or not (self.folder / "last.safetensors").exists():
             return False
         _, metadata = load_checkpoint(self.folder / "last.safetensors")
-        same = metadata["about"]["config"] == json.loads(self.config.to_json())
+        same = config_from_json(json.dumps(metadata["about"]["config"])) == self.config
         return bool(same and metadata["tasks"] >= self.config.train.tasks)
 
 
