@@ -57,7 +57,7 @@ def draw(page: Page, strokes: Sequence[Sequence[tuple[float, float]]]) -> None:
 
 
 def until(page: Page, selector: str, count: int) -> None:
-    """Wait until there are so many. (The page's security policy lets nobody wait by evaluating text, and rightly so.)"""
+    """Wait until there are so many. (To wait for an expression would be against the page's own security policy.)"""
     from playwright.sync_api import expect
 
     expect(page.locator(selector)).to_have_count(count, timeout=TIMEOUT)
