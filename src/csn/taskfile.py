@@ -99,8 +99,9 @@ def _pack(layer: LayerValues) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """One layer as tensors with a row per example, and the shape of its neurons."""
     if isinstance(layer, DenseValues):
         return {"dense": layer.values[0]}, {"kind": "dense", "neurons": list(layer.values.shape[2:])}
+    # Layers may share what g wrote, and safetensors takes no tensor under two names: each gets its own copy.
     return (
-        {"gate": pack_bits(layer.gate[0].flatten(1)), "gain": layer.gain[0], "base": layer.base},
+        {"gate": pack_bits(layer.gate[0].flatten(1)), "gain": layer.gain[0].clone(), "base": layer.base.clone()},
         {"kind": "gated", "neurons": list(layer.gate.shape[2:])},
     )
 

@@ -26,11 +26,15 @@ def curve(count: int, x: object, y: object) -> list[tuple[float, float]]:
 
 
 def moon(s: float = 0.0) -> Strokes:
-    outer = curve(
-        30, lambda t: 0.52 + 0.27 * math.sin(4.4 * t + 0.6), lambda t: 0.5 - (0.28 + s) * math.cos(4.4 * t + 0.6)
+    """A crescent: two arcs between the same horns."""
+    outer = curve(36, lambda t: 0.46 - 0.3 * math.cos(4.2 * (t - 0.5)), lambda t: 0.5 + 0.3 * math.sin(4.2 * (t - 0.5)))
+    (x, top), (_, bottom) = outer[0], outer[-1]
+    inner = curve(
+        24,
+        lambda t: x - (0.2 + s) * math.sin(math.pi * t) ** 0.8,
+        lambda t: bottom + (top - bottom) * (1 - math.cos(math.pi * t)) / 2,
     )
-    inner = curve(24, lambda t: 0.62 + 0.2 * math.sin(5.0 - 3.4 * t), lambda t: 0.5 - 0.22 * math.cos(5.0 - 3.4 * t))
-    return [[*outer, *inner[4:-2], outer[0]]]
+    return [[*outer, *inner]]
 
 
 def star(s: float = 0.0) -> Strokes:
