@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -13,45 +11,34 @@ from csn.base.encoded import EncodedFFN
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner
 from csn.base.lstm import LSTM
+from csn.base.resnet import ResNet
 from csn.build_baselines import build_baseline
 from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
-from csn.data.fetch import Progress
+from csn.data.entry import DataEntry, LoadOptions, as_path, own_entry
+from csn.data.mini_imagenet import load_mini_imagenet, load_tiny_imagenet
 from csn.data.omniglot import load_omniglot
 from csn.data.penn_treebank import load_penn_treebank, penn_treebank_text
 from csn.data.running_text import RunningText
 from csn.data.source import Dataset
 from csn.data.strokes import load_strokes
-from csn.data.text_files import king_james_text, load_king_james, load_text, running_text_of
+from csn.data.text_files import king_james_text, load_king_james
 from csn.data.toy_language import load_toy_language, toy_text
-from csn.keys import CNNKey, MLPKey
+from csn.keys import CNNKey, MLPKey, ResNetKey
 from csn.learner import FewShotLearner
 from csn.memory import MemoryFunction
 from csn.model import CSN
 from csn.sentence_keys import LSTMKey, NeighbourKey
 
-
-@dataclass(frozen=True)
-class DataEntry:
-    """A data set that can be asked for by name; `load` and `text` take a callback for the progress of a download.
-
-    text: the same for a language model, of data sets that are texts.
-    """
-
-    about: str
-    load: Callable[[Progress | None], Dataset]
-    text: Callable[[Progress | None], RunningText] | None = None
-
-
 DATASETS = {
     "strokes": DataEntry("characters drawn by random stroke programs; embedded, no download", lambda _: load_strokes()),
     "omniglot": DataEntry(
         "1623 handwritten characters, 1200 for training and 423 for testing at random (the paper's split)",
-        lambda progress: load_omniglot(progress=progress),
+        lambda options: load_omniglot(progress=options.progress),
     ),
     "omniglot-background": DataEntry(
         "the same with the original split into background and evaluation alphabets",
-        lambda progress: load_omniglot(protocol="background", progress=progress),
+        lambda options: load_omniglot(protocol="background", progress=options.progress),
     ),
     "toy-language": DataEntry(
         "sentences of a made-up language, one word blanked; embedded, no download",
@@ -65,47 +52,59 @@ DATASETS = {
     ),
     "penn-treebank": DataEntry(
         "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
-        lambda progress: load_penn_treebank(progress=progress),
-        lambda progress: penn_treebank_text(progress=progress),
+        lambda options: load_penn_treebank(progress=options.progress),
+        lambda options: penn_treebank_text(progress=options.progress),
     ),
     "penn-treebank-unread": DataEntry(
         "the same with validation and test sentences that its language-model oracle has not read",
-        lambda progress: load_penn_treebank(held_out_from="more", progress=progress),
-        lambda progress: penn_treebank_text(held_out_from="more", progress=progress),
+        lambda options: load_penn_treebank(held_out_from="more", progress=options.progress),
+        lambda options: penn_treebank_text(held_out_from="more", progress=options.progress),
+    ),
+    "mini-imagenet": DataEntry(
+        "100 classes of 600 photographs, 84 x 84, in the split of Ravi and Larochelle (the paper's); your own copy",
+        lambda options: load_mini_imagenet(**options.for_images()),
+        resizable=True,
+    ),
+    "tiny-imagenet-fewshot": DataEntry(
+        "a stand-in of that shape: 100 classes of 550 photographs, 64 x 64, of Tiny ImageNet; your own copy",
+        lambda options: load_tiny_imagenet(**options.for_images()),
+        resizable=True,
     ),
 }
 
 
-TEXT_FILES = (".txt", ".txt.gz")
+def load_data(name: str, options: LoadOptions | None = None) -> Dataset:
+    """A data set by name, or from the path of images or of a text (one sentence a line)."""
+    options, entry = options or LoadOptions(), data_entry(name)
+    if options.image_size is not None and not entry.resizable:
+        raise ValueError(f"{name} comes in one size: leave out the image size, got {options.image_size}")
+    return entry.load(options)
 
 
-def load_data(name: str, progress: Progress | None = None) -> Dataset:
-    """A data set by name, or the text file of that path (one sentence a line)."""
-    if name.endswith(TEXT_FILES):
-        return load_text(name)
-    return _entry(name).load(progress)
-
-
-def load_running_text(name: str, progress: Progress | None = None) -> RunningText:
+def load_running_text(name: str, options: LoadOptions | None = None) -> RunningText:
     """A text by name or path, for a language model."""
-    if name.endswith(TEXT_FILES):
-        return running_text_of(name)
-    text = _entry(name).text
+    text = data_entry(name).text
     if text is None:
         texts = ", ".join(other for other, entry in DATASETS.items() if entry.text)
         raise ValueError(f"a language model needs a text, {name!r} is none: choose one of {texts}")
-    return text(progress)
+    return text(options or LoadOptions())
 
 
-def load_tasks(config: ModelConfig, name: str) -> Dataset:
+def load_tasks(config: ModelConfig, name: str, options: LoadOptions | None = None) -> Dataset:
     """A data set as a learner knows it: a language model's vocabulary has the held-out words."""
-    return load_running_text(name).tasks if config.learner == "lstm-lm" else load_data(name)
+    return load_running_text(name, options).tasks if config.learner == "lstm-lm" else load_data(name, options)
 
 
-def _entry(name: str) -> DataEntry:
-    if name not in DATASETS:
-        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or a text file (.txt)")
-    return DATASETS[name]
+def data_entry(name: str) -> DataEntry:
+    """The data set of a known name, or the one that the files of a path make."""
+    if name in DATASETS:
+        return DATASETS[name]
+    if (path := as_path(name)) is None:
+        raise ValueError(
+            f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}, or a text file (.txt), or the path of a "
+            f"folder, zip archive or CSV list of images"
+        )
+    return own_entry(path)
 
 
 def build_learner(
@@ -116,7 +115,7 @@ def build_learner(
     vocabulary: how many word ids there are, where inputs are sentences.
     """
     if way < 2:
-        raise ValueError(f"tasks need way >= 2 to have something to tell apart, got {way}")
+        raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
     _check_input(config, input_shape, vocabulary)
 
     def network(size: int) -> nn.Module:
@@ -155,13 +154,13 @@ def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: 
     if (vocabulary is not None) != (config.base in ("lstm", "lstm-ffn")):
         kind = "images" if vocabulary is None else "sentences"
         raise ValueError(
-            f"base learner {config.base!r} does not read {kind}: cnn and ffn are for images, lstm and lstm-ffn for "
-            f"sentences. Choose another preset or data set"
+            f"base learner {config.base!r} does not read {kind}: cnn, resnet and ffn are for images, lstm and "
+            f"lstm-ffn for sentences. Choose another preset or data set"
         )
-    if config.base == "cnn" and (len(input_shape) != 3 or len(config.dropout) != 3):
+    if config.base in ("cnn", "resnet") and (len(input_shape) != 3 or len(config.dropout) != 3):
         raise ValueError(
-            f"a CNN takes images of shape (channels, height, width) and three dropout rates, got {input_shape} "
-            f"and {config.dropout}"
+            f"base learner {config.base!r} takes images of shape (channels, height, width) and three dropout rates, "
+            f"got {input_shape} and {config.dropout}"
         )
 
 
@@ -175,6 +174,17 @@ def _base_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, v
             (channels, height, width),
             way,
             filters=config.filters,
+            dropout=(first, middle, last),
+            norm=config.norm,
+            shift_rule=config.shift_rule,
+        )
+    if config.base == "resnet":
+        (channels, height, width), (first, middle, last) = input_shape, config.dropout
+        return ResNet(
+            (channels, height, width),
+            way,
+            width=config.width,
+            units=config.units,
             dropout=(first, middle, last),
             norm=config.norm,
             shift_rule=config.shift_rule,
@@ -196,6 +206,9 @@ def _key_function(config: ModelConfig, input_shape: tuple[int, ...], vocabulary:
     if config.base == "cnn":
         channels, height, width = input_shape
         return CNNKey((channels, height, width), size=size, filters=config.filters, norm=config.norm)
+    if config.base == "resnet":
+        channels, height, width = input_shape
+        return ResNetKey((channels, height, width), size=size, width=config.width, units=config.units, norm=config.norm)
     return MLPKey(math.prod(input_shape), size=size, units=config.units, layers=config.layers)
 
 

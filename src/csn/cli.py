@@ -254,7 +254,7 @@ def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
         "--unknown-threshold",
         type=float,
         metavar="COSINE",
-        help="answer unknown below this similarity (default: found on generated characters at the start)",
+        help="answer unknown below this similarity (default: the weights' own; for a run, found at the start)",
     )
     demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
 

@@ -99,8 +99,8 @@ def _pack(layer: LayerValues) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """One layer as tensors with a row per example, and the shape of its neurons."""
     if isinstance(layer, DenseValues):
         return {"dense": layer.values[0]}, {"kind": "dense", "neurons": list(layer.values.shape[2:])}
-    return (  # layers share what g makes of no error, tensors of a file share nothing: hence the copy
-        {"gate": pack_bits(layer.gate[0].flatten(1)), "gain": layer.gain[0], "base": layer.base.clone()},
+    return (
+        {"gate": pack_bits(layer.gate[0].flatten(1)), "gain": layer.gain[0], "base": layer.base},
         {"kind": "gated", "neurons": list(layer.gate.shape[2:])},
     )
 

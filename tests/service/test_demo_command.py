@@ -1,0 +1,116 @@
+"""`csn demo`: an address, or a message that says what is missing."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import kit
+import pytest
+import torch
+
+from csn.build import build_learner
+from csn.cli import main
+from csn.config import load_preset, merge
+from csn.demo import default_folder
+from csn.engine.checkpoint import save_checkpoint
+from csn.service.server import address, bind
+from csn.service.unknowns import default_threshold
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run that was never trained."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    config = merge(load_preset("adacnn-df", "plus"), {"model": {"filters": 4}})
+    torch.manual_seed(0)
+    learner = build_learner(config.model, (1, 28, 28), config.data.way)
+    tensors = {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
+    about = {"config": dataclasses.asdict(config), "input": [1, 28, 28]}
+    save_checkpoint(folder / "best.safetensors", tensors, {"about": about})
+    return folder
+
+
+def test_the_command_prints_its_address_serves_and_stops_at_ctrl_c(run, tmp_path):
+    command = [sys.executable, "-m", "csn.cli", "demo", "--port", "0", "--run", str(run), "--data-dir", str(tmp_path)]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+    process = subprocess.Popen([*command, "--token", "t0ken"], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/#token=t0ken", process.stdout.readline())
+        assert found is not None
+        with httpx.Client(base_url=found[1], headers={"Authorization": "Bearer t0ken"}, timeout=60) as http:
+            about = http.get("/api/about").json()
+            assert (about["model"], about["way"]) == ("tiny", 5)
+            assert 0 < about["unknown_threshold"] < 1
+            kit.new_task(http, o=kit.circle())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 130)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert (tmp_path / "tasks.sqlite").exists()
+
+
+def test_a_port_in_use_is_named(run, tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["demo", "--port", str(port), "--run", str(run), "--data-dir", str(tmp_path)]) == 2
+    assert f"port {port} is in use: choose another with --port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "99999"], "0 to 65535"),
+        (["--host", "no.such.host.invalid"], "is no address of this machine"),
+        (["--host", "192.0.2.1", "--port", "0"], "cannot be used"),
+        (["--token", "naïve", "--port", "0"], "printable ASCII"),
+        (["--run", "nowhere", "--port", "0"], "nowhere"),
+        (["--model", "runes", "--port", "0"], "no weights named 'runes'"),
+    ],
+)
+def test_what_cannot_be_served_is_said(arguments, message, tmp_path, capsys):
+    assert main(["demo", "--data-dir", str(tmp_path), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_named(monkeypatch, capsys):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("csn.service"):
+            raise ImportError("No module named 'fastapi'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert main(["demo"]) == 2
+    assert 'pip install "csn[service]"' in capsys.readouterr().err
+
+
+def test_drawings_are_kept_in_the_users_data_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert default_folder() == tmp_path / "csn" / "demo"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert default_folder() == Path.home() / ".local" / "share" / "csn" / "demo"
+
+
+def test_the_address_is_one_that_a_browser_understands():
+    for host, expected in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")):
+        with bind(host, 0) as listener:
+            assert address(listener) == f"http://{expected}:{listener.getsockname()[1]}"
+
+
+def test_a_threshold_is_found_for_a_model_that_brings_none():
+    threshold = default_threshold(kit.classifier())
+    assert threshold is not None
+    assert 0 < threshold < 1
