@@ -49,7 +49,7 @@ def test_the_command_prints_its_address_serves_and_stops_at_ctrl_c(run, tmp_path
         assert found is not None
         with httpx.Client(base_url=found[1], headers={"Authorization": "Bearer t0ken"}, timeout=60) as http:
             about = http.get("/api/about").json()
-            assert (about["model"], about["way"]) == ("tiny", 5)
+            assert (about["model"], about["way"]) == ("tiny", 20)
             assert 0 < about["unknown_threshold"] < 1
             kit.new_task(http, o=kit.circle())
         process.send_signal(signal.SIGINT)
