@@ -122,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
-    parser.add_argument("--only", choices=names, help="one setting instead of all")
+    parser.add_argument("--only", nargs="+", choices=names, help="some settings instead of all")
     parser.add_argument("--out", type=Path, help="result file (JSON)")
     parser.add_argument("--peak", nargs=3, metavar=("TASKS", "PHASE", "KIND"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -135,7 +135,7 @@ def main() -> None:
     columns = ("tasks", "phase", "floor, ms", "direct feedback", "error gradient", "peak MB: floor, DF, gradient")
     table = Table(*columns, title="time per step, x the floor")
     rows = []
-    for name in [options.only] if options.only else names:
+    for name in options.only or names:
         learners, episode = contenders(name)
         for phase, make in PHASES.items():
             steps = {kind: make(learner, episode) for kind, learner in learners.items()}
