@@ -56,7 +56,13 @@ def test_no_more_than_a_number_of_requests_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "rows", lambda self: (held.wait(20), rows(self))[1])
     with client(tmp_path, limits=replace(UNHURRIED, workers=1, waiting=0)) as http:
         found = []
-        asking = threading.Thread(target=lambda: found.append(http.get("/api/tasks")))
+
+        def hold() -> None:
+            while (held_up := http.get("/api/tasks")).status_code == 503:  # it met a check of health
+                time.sleep(0.01)
+            found.append(held_up)
+
+        asking = threading.Thread(target=hold)
         asking.start()
         try:
             until = time.monotonic() + 20
