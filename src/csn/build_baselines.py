@@ -49,7 +49,7 @@ def build_baseline(
         return SNAIL(network(size), way, size=size, length=config.sequence_length)
     if config.learner == "mann":
         return MANN(
-            network(size),
+            _standardised(config, network(size)),
             way,
             size=size,
             units=config.units,
@@ -82,6 +82,15 @@ def build_baseline(
     if config.learner == "lstm-lm":
         return _language_model(config, way, vocabulary)
     raise ValueError(f"unknown learner {config.learner!r}")
+
+
+def _standardised(config: ModelConfig, network: nn.Module) -> nn.Module:
+    """Embeddings under a last batch norm, where the network has batch norm.
+
+    What embeddings of an untrained network have in common is larger than what tells them apart, and a memory that is
+    read by cosines then finds every row alike.
+    """
+    return nn.Sequential(network, nn.BatchNorm1d(config.key_size)) if config.norm == "batch" else network
 
 
 def _gradient_learner(config: ModelConfig, network: nn.Module, way: int, vocabulary: int | None) -> MAML:

@@ -123,6 +123,7 @@ LEARNERS = [
         symmetric=False,
         steps=300,
         base="ffn",
+        norm="batch",
         units=40,
         memory_rows=20,
         heads=1,

@@ -110,6 +110,10 @@ def test_a_step_of_the_memory_by_the_equations_of_section_3_2():
     found = learner.step(x, state)
     h, c = learner.controller(torch.cat([x, state.content.flatten(1)], 1), (state.hidden, state.cell))
     k, gate = learner.key(h)[0].tanh().view(2, 3), learner.gate(h)[0].sigmoid()
+    read = [  # before anything is written: a key that was just written would resemble itself most
+        torch.stack([F.cosine_similarity(k[head], state.memory[0, row], dim=0) for row in range(4)]).softmax(0)
+        for head in range(2)
+    ]
     memory = state.memory[0].clone()
     memory[[1, 3]] = 0  # as many least used rows as there are heads
     lu, write = tensor([0.0, 1.0, 0.0, 1.0]), []
@@ -118,15 +122,11 @@ def test_a_step_of_the_memory_by_the_equations_of_section_3_2():
     for row in range(4):
         for head in range(2):
             memory[row] = memory[row] + write[head][row] * k[head]
-    read = [
-        torch.stack([F.cosine_similarity(k[head], memory[row], dim=0) for row in range(4)]).softmax(0)
-        for head in range(2)
-    ]
     assert_close(found.hidden, h)
     assert_close(found.memory[0], memory)
     assert_close(found.read[0], torch.stack(read))
     assert_close(found.usage[0], 0.9 * state.usage[0] + sum(read) + sum(write))
-    assert_close(found.content[0], torch.stack([read[head] @ memory for head in range(2)]))
+    assert_close(found.content[0], torch.stack([read[head] @ state.memory[0] for head in range(2)]))
     assert_close(found.cell, c)
 
 

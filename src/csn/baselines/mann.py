@@ -1,7 +1,7 @@
 """Memory-augmented networks (Santoro et al., 2016): an LSTM that writes to the least recently used rows of a memory.
 
 A task is a sequence: the controller reads the support example by example, each with its label, and from the state that
-this leaves behind it takes one step for each query on its own. Letters are those of section 3.2 of their paper:
+this leaves behind each query recalls on its own. Letters are those of section 3.2 of their paper:
 keys k, memory M, weights w^r (read), w^w (write), w^u (usage), w^lu (least used), gate alpha, decay gamma.
 
 `b` tasks (or b * m queries), `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `h` heads, `N` rows
@@ -27,6 +27,16 @@ class State(NamedTuple):
     memory: Tensor
     read: Tensor
     usage: Tensor
+    content: Tensor
+
+
+class Recall(NamedTuple):
+    """Controller (b, units) twice, keys k (b, h, s), w^r (b, h, N) and what was read (b, h, s)."""
+
+    hidden: Tensor
+    cell: Tensor
+    keys: Tensor
+    read: Tensor
     content: Tensor
 
 
@@ -78,25 +88,31 @@ class MANN(EmbeddingLearner):
         return Recalled(state, embeddings, way)
 
     def compare(self, queries: Tensor, task: Recalled) -> Tensor:
-        """One step more for each query, from the state that the support left behind."""
+        """What each query recalls from the state that the support left behind; it writes nothing."""
         b, m = queries.shape[:2]
         states = State(*(part.repeat_interleave(m, dim=0) for part in task.state))
-        state = self.step(F.pad(queries, (0, self.way)).flatten(0, 1), states)
-        logits = self.output(torch.cat([state.hidden, state.content.flatten(1)], dim=-1))
+        recall = self.recall(F.pad(queries, (0, self.way)).flatten(0, 1), states)
+        logits = self.output(torch.cat([recall.hidden, recall.content.flatten(1)], dim=-1))
         return logits.view(b, m, self.way)[..., : task.way]
 
-    def step(self, x: Tensor, state: State) -> State:
-        """Section 3.2: the controller makes keys; they are written, then what resembles them is read. x: (b, d + C)."""
-        hidden, cell = self.controller(torch.cat([x, state.content.flatten(1)], dim=-1), (state.hidden, state.cell))
+    def recall(self, x: Tensor, state: State) -> Recall:
+        """Section 3.1: the controller makes keys, and rows that resemble them are read. x: (b, d + C)."""
+        below = torch.cat([x, state.content.flatten(1)], dim=-1)
+        hidden, cell = self.controller(below, (state.hidden, state.cell))
         k = self.key(hidden).tanh().unflatten(-1, (self.heads, self.row_size))
+        cosine = F.normalize(k, dim=-1) @ F.normalize(state.memory, dim=-1).mT
+        read = (self.scale * cosine).softmax(-1)
+        return Recall(hidden, cell, k, read, read @ state.memory)
+
+    def step(self, x: Tensor, state: State) -> State:
+        """Section 3.2: recall, then write the keys to rows just read before or to the least used ones."""
+        hidden, cell, k, read, content = self.recall(x, state)
         alpha = self.gate(hidden).sigmoid().unsqueeze(-1)  # (b, h, 1)
         least = least_used(state.usage, self.heads).unsqueeze(1)  # (b, 1, N), w^lu
         write = alpha * state.read + (1 - alpha) * least
         memory = state.memory * (1 - least).mT + write.mT @ k  # the least used rows are emptied first
-        cosine = F.normalize(k, dim=-1) @ F.normalize(memory, dim=-1).mT
-        read = (self.scale * cosine).softmax(-1)
         usage = self.decay * state.usage + read.sum(1) + write.sum(1)
-        return State(hidden, cell, memory, read, usage, read @ memory)
+        return State(hidden, cell, memory, read, usage, content)
 
     def _start(self, x: Tensor) -> State:
         """Before the first example: all is 0."""
