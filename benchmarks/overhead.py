@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import statistics
 import subprocess
@@ -112,8 +113,12 @@ def print_peak(name: str, phase: str, kind: str) -> None:
     step = PHASES[phase](learners[kind], episode)
     step()
     step()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB, but bytes on macOS
-    print(peak >> (20 if sys.platform == "darwin" else 10))
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux getrusage would count what the parent had when it started this process
+        peak = int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) >> 10
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)
+    print(peak)
 
 
 def main() -> None:
