@@ -89,35 +89,38 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
 
 
 def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
-    """Accuracy with its interval over the time of a task, in training and in inference, a point for each learner."""
+    """Accuracy with its interval over the time of a task, in training and in inference; a number for each learner."""
     figure = blank_figure(480)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.9))
-    panels = figure.subplots(1, 2, sharey=True)
+    *panels, names = figure.subplots(1, 3, width_ratios=(5, 5, 3))
     for axes, phase, label in zip(panels, ("train", "inference"), ("training", "inference"), strict=True):
-        for row in (row for row in rows if phase in row["time"]):
-            low, x, high = row["time"][phase]
-            ours = row["learner"].startswith(("ada", "lstm-ada"))
-            axes.errorbar(
-                x,
-                100 * row["accuracy"],
-                xerr=[[x - low], [high - x]],
-                yerr=100 * row["interval"],
-                fmt="o",
-                color=ORANGE if ours else BLUE,
-                linewidth=1,
-            )
-            beside = {"xytext": (6, 5), "textcoords": "offset points", "size": 8, "color": INK}
-            axes.annotate(row["learner"], (x, 100 * row["accuracy"]), **beside)
+        for number, row in enumerate(rows, start=1):
+            if phase not in row["time"]:
+                continue
+            (low, x, high), y, half = row["time"][phase], 100 * row["accuracy"], 100 * row["interval"]
+            color = _owner_colour(row["learner"])
+            axes.errorbar(x, y, half, [[x - low], [high - x]], "o", color=color, markersize=11, linewidth=1)
+            axes.text(x, y, str(number), color="white", size=7, weight="bold", ha="center", va="center_baseline")
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
         axes.set_xlabel(f"{label}, time per task, x the floor")
-        axes.margins(x=0.2)
         axes.grid(color=TRACK)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("accuracy, %")
+    panels[1].sharey(panels[0])
+    names.set_axis_off()
+    for number, row in enumerate(rows, start=1):
+        line = f"{number:>2}  {row['learner']}"
+        names.text(0, 1 - 0.06 * number, line, color=_owner_colour(row["learner"]), size=9, parse_math=False)
     figure.text(MARGIN / WIDTH, 0.94, title, size=12, weight="bold", color=INK, parse_math=False)
     return figure
+
+
+def _owner_colour(learner: str) -> str:
+    """Conditionally shifted neurons stand out."""
+    return ORANGE if learner.startswith(("ada", "lstm-ada")) else BLUE
 
 
 def episode_figure(
