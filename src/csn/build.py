@@ -239,7 +239,7 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
 
 def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
     """The key function for sentences; its embeddings are its own."""
-    if config.key == "neighbours":
+    if config.key != "lstm":
         return NeighbourKey(
             vocabulary,
             size=size,
@@ -247,6 +247,7 @@ def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
             layers=config.key_layers,
             embedding=config.embedding,
             dropout=config.embedding_dropout,
+            context=config.key == "context",
         )
     return LSTMKey(
         vocabulary,

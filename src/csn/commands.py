@@ -62,6 +62,11 @@ def train(options: argparse.Namespace) -> int:
 
 def _run(trainer: TrainingLoop, folder: Path) -> Outcome:
     """Train with a progress bar and a log, until done or asked to stop."""
+    if trainer.first is not None:
+        say("first the network learns to name the training classes:")
+        if _run(trainer.first, trainer.first.folder) == "interrupted":
+            return "interrupted"
+        say("and now the tasks:")
     with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:
 
         def listener(report: StepReport | ValidationReport) -> None:

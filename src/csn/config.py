@@ -55,12 +55,12 @@ class ModelConfig:
     filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
     (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. shifted: layers that the shifts of "csn"
     reach. align: which steps of two sentences correspond, in the LSTM of "lstm". embedding, embedding_dropout, key,
-    neighbours and key_layers (words on either side of the blank, and layers over them, of the key of that name): for
-    sentences. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for no context. inner_steps,
-    test_steps, inner_rate, rate and order: of MAML; the first three of the Meta-Learner LSTM and (without test_steps)
-    of fine-tuning too. head: of fine-tuning. g_units: of CSN's g, MetaNet's m and d, and the Meta-Learner LSTM.
-    gradient_parts: of a support, which MetaNet's d reads. sequence_length: for which SNAIL is laid out, way + 1 if
-    None. memory_rows, memory_size, heads and units (of its controller): of MANN.
+    neighbours (words on either side of the blank) and key_layers (over them): for sentences; the key "context" reads
+    the rest of the sentence too. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for no
+    context. inner_steps, test_steps, inner_rate, rate and order: of MAML; the first three of the Meta-Learner LSTM and
+    (without test_steps) of fine-tuning too. head: of fine-tuning. g_units: of CSN's g, MetaNet's m and d, and the
+    Meta-Learner LSTM. gradient_parts: of a support, which MetaNet's d reads. sequence_length: for which SNAIL is laid
+    out, way + 1 if None. memory_rows, memory_size, heads and units (of its controller): of MANN.
     """
 
     learner: Literal[
@@ -90,7 +90,7 @@ class ModelConfig:
     align: Alignment = "blank"
     embedding: int = 100
     embedding_dropout: float = 0.0
-    key: Literal["neighbours", "lstm"] = "neighbours"
+    key: Literal["neighbours", "context", "lstm"] = "neighbours"
     neighbours: int = 2
     key_layers: int = 1
     key_size: int = 64
@@ -112,6 +112,16 @@ class ModelConfig:
     memory_size: int = 40
     heads: int = 4
     head: Head = "linear"
+
+
+@dataclass(frozen=True)
+class NamingConfig:
+    """Before any task: passes over the training examples in which the network whose outputs are compared (the key
+    function) learns to name their classes; none by default. The rest is as in training, but the rate decays to 0."""
+
+    epochs: int = 0
+    batch: int = 256
+    learning_rate: float = 3e-3
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,7 @@ class Config:
     recipe: str = "paper"
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    naming: NamingConfig = field(default_factory=NamingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def to_json(self) -> str:
@@ -179,7 +190,7 @@ def config_from_json(text: str) -> Config:
     return merge(Config(), json.loads(text))
 
 
-Nested = typing.TypeVar("Nested", Config, DataConfig, ModelConfig, TrainConfig)
+Nested = typing.TypeVar("Nested", Config, DataConfig, ModelConfig, NamingConfig, TrainConfig)
 
 
 def merge(config: Nested, changes: Mapping[str, Any]) -> Nested:

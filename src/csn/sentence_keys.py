@@ -7,14 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.base.learner import he_initialise
-from csn.base.sentences import BLANK, PAD, SentenceEncoder, WordEmbedding, check_sentences
+from csn.base.sentences import BLANK, PAD, UNKNOWN, SentenceEncoder, WordEmbedding, check_sentences
 from csn.keys import MLPKey
 
 
 class NeighbourKey(nn.Module):
     """A perceptron over the embeddings of the words next to the blank, `neighbours` on either side.
 
-    Where the sentence ends before that, the neighbour is PAD, which has an embedding as any word has.
+    Where the sentence ends before that, the neighbour is PAD, which has an embedding as any word has. context: a linear
+    map of the mean embedding of the sentence's other known words is added, which tells what it is about.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class NeighbourKey(nn.Module):
         units: int = 128,
         layers: int = 1,
         dropout: float = 0.0,
+        context: bool = False,
     ) -> None:
         super().__init__()
         if neighbours < 1:
@@ -34,11 +36,21 @@ class NeighbourKey(nn.Module):
         self.neighbours = neighbours
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.layers = MLPKey(2 * neighbours * embedding, size=size, units=units, layers=layers)
+        self.context = nn.Linear(embedding, size, bias=False) if context else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, T) -> (examples, d)."""
         check_sentences(x, self.embedding.vocabulary)
-        return self.layers(self.embedding(neighbour_ids(x, self.neighbours)))
+        keys = self.layers(self.embedding(neighbour_ids(x, self.neighbours)))
+        return keys if self.context is None else keys + self.context(self._mean_of_others(x))
+
+    def _mean_of_others(self, x: Tensor) -> Tensor:
+        """The mean embedding of the known words that are no neighbours; 0 where there are none. Dropout comes after."""
+        steps = torch.arange(x.shape[1], device=x.device)
+        distance = (steps - (x == BLANK).int().argmax(1, keepdim=True)).abs()
+        counted = ((x > UNKNOWN) & (distance > self.neighbours)).to(self.embedding.weight.dtype)
+        total = torch.einsum("et,etd->ed", counted, F.embedding(x, self.embedding.weight))
+        return self.embedding.dropout(total / counted.sum(1, keepdim=True).clamp(min=1))
 
 
 class LSTMKey(nn.Module):

@@ -22,7 +22,11 @@ from csn.sentence_keys import LSTMKey, NeighbourKey, neighbour_ids
 
 CENTRED = tensor([[0, 3, 4, 1, 5, 6, 7], [8, 9, 3, 1, 0, 0, 0], [0, 0, 0, 1, 4, 4, 0]])
 STARTED = tensor([[3, 4, 1, 5, 6, 7, 0], [8, 9, 3, 1, 0, 0, 0], [1, 4, 4, 0, 0, 0, 0]])
-KEYS = {"neighbours": lambda: NeighbourKey(10, embedding=5, units=6), "lstm": lambda: LSTMKey(10, embedding=5, units=6)}
+KEYS = {
+    "neighbours": lambda: NeighbourKey(10, embedding=5, units=6),
+    "context": lambda: NeighbourKey(10, embedding=5, units=6, neighbours=1, context=True),
+    "lstm": lambda: LSTMKey(10, embedding=5, units=6),
+}
 
 
 def test_special_ids_are_those_of_the_data():
@@ -55,6 +59,15 @@ def test_neighbours_further_away_do_not_matter():
     other = CENTRED.clone()
     other[0, 6] = 9
     assert_close(key(other), key(CENTRED))
+
+
+def test_context_adds_the_mean_of_the_other_known_words():
+    torch.manual_seed(0)
+    key, plain = KEYS["context"](), KEYS["neighbours"]()
+    plain.neighbours, plain.layers, plain.embedding = key.neighbours, key.layers, key.embedding
+    x = tensor([[3, 2, 4, 1, 5, 6, 0], [0, 0, 4, 1, 5, 0, 0]])  # 2 is unknown, 4 and 5 are the neighbours
+    words = key.embedding.weight[[3, 6]].mean(0)
+    assert_close(key(x) - plain(x), torch.stack([key.context(words), torch.zeros(64)]))
 
 
 @pytest.mark.parametrize("x", [tensor([[3, 4, 5]]), tensor([[1, 4, 1]])])

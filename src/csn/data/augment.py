@@ -10,17 +10,19 @@ from csn.episode import Episode, Examples
 
 
 def augment(episode: Episode, strength: float) -> Episode:
-    """Each image of every task turned, scaled, slanted and moved on its own; labels stay.
+    """Each image of every task changed on its own; labels stay."""
+    support, query = (Examples(augmented(part.x, strength), part.y) for part in (episode.support, episode.query))
+    return Episode(support, query, episode.way)
+
+
+def augmented(images: Tensor, strength: float) -> Tensor:
+    """(..., channels, h, w) -> the same, each image turned, scaled, slanted and moved on its own.
 
     Drawings (one channel) get another pen too, photographs are seen in a mirror half of the time.
     """
-
-    def changed(x: Tensor) -> Tensor:
-        drawn = x.ndim < 3 or x.shape[-3] == 1
-        return pen(affine(x, strength), strength) if drawn else affine(mirrored(x), strength, padding="reflection")
-
-    support, query = (Examples(changed(part.x), part.y) for part in (episode.support, episode.query))
-    return Episode(support, query, episode.way)
+    if images.ndim < 3 or images.shape[-3] == 1:
+        return pen(affine(images, strength), strength)
+    return affine(mirrored(images), strength, padding="reflection")
 
 
 def mirrored(images: Tensor) -> Tensor:

@@ -129,9 +129,13 @@ class EpisodeSource:
         return self._examples(rows) if self._words is None else self._words[torch.from_numpy(rows)].unsqueeze(-1)
 
     def _examples(self, rows: np.ndarray) -> Tensor:
-        """(tasks, examples, *input): bytes become numbers in [0, 1], anything else stays as it is."""
-        x = self.classes.x[torch.from_numpy(rows)]
-        return x.float().div_(255) if x.dtype == torch.uint8 else x
+        """(tasks, examples, *input)."""
+        return as_input(self.classes.x[torch.from_numpy(rows)])
+
+
+def as_input(x: Tensor) -> Tensor:
+    """Examples as networks take them: bytes become numbers in [0, 1], anything else stays as it is."""
+    return x.float().div_(255) if x.dtype == torch.uint8 else x
 
 
 def _class_words(data: Dataset, classes: ClassExamples) -> Tensor:

@@ -33,6 +33,7 @@ from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
 from csn.engine.machine import describe_machine
+from csn.engine.naming import NamingTrainer
 from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner
 
@@ -85,8 +86,23 @@ def new_trainer(
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
         raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give its tasks")
+    if config.naming.epochs:
+        trainer.first = NamingTrainer(
+            learner,
+            config.model.key_size,
+            config.naming,
+            config.train,
+            data.splits["train"],
+            validation,
+            folder / "naming",
+            about=about,
+            device=device,
+        )
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
         trainer.resume(same_configuration)
+        trainer.first = None
+    elif resume and trainer.first is not None and trainer.first.last.exists():
+        trainer.first.resume(same_configuration)
     else:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
@@ -186,7 +202,8 @@ def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
     kept = [record for record in read_log(folder) if record["tasks"] <= from_tasks]
     path = folder / "log.jsonl"
     write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-    earlier = kept[-1]["seconds"] if kept else 0.0
+    before = kept or read_log(folder / "naming")  # what came first counts as time of the run
+    earlier = before[-1]["seconds"] if before else 0.0
     started = time.monotonic()
     steps: list[StepReport] = []
     board = _tensorboard(folder)

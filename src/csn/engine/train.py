@@ -58,6 +58,8 @@ class TrainingLoop(ABC):
     """
 
     unit = "tasks"
+    first: TrainingLoop | None = None
+    """The loop to run before this one, on parts of the same learner."""
 
     def __init__(
         self,

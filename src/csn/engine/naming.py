@@ -1,0 +1,129 @@
+"""Before any task: the network whose outputs are compared learns to name all training classes, as a plain classifier.
+
+A pass over the training examples shows it every class at once, where a task shows it five. It is the loop of
+csn.engine.train with examples where that has tasks; as there, step s is a function of (seed, s).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.baselines.embedding import EmbeddingLearner
+from csn.baselines.matching import MatchingNetwork
+from csn.config import NamingConfig, TrainConfig
+from csn.data.augment import augmented
+from csn.data.source import ClassExamples, EpisodeSource, as_input
+from csn.engine.checkpoint import load_checkpoint
+from csn.engine.evaluate import evaluate, summarise
+from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
+from csn.learner import FewShotLearner
+from csn.model import CSN
+
+TEMPERATURE = 10.0  # of the cosines by which validation tasks are answered
+
+
+class Namer(MatchingNetwork):
+    """The network under a linear layer that names training classes; tasks it answers by attention over its outputs."""
+
+    def __init__(self, network: nn.Module, size: int, classes: int, way: int) -> None:
+        super().__init__(network, way, size=size, temperature=TEMPERATURE)
+        for parameter in self.parameters():
+            parameter.requires_grad_(parameter is not self.log_scale)
+        self.names = nn.Linear(size, classes)
+
+    def name(self, x: Tensor) -> Tensor:
+        """(examples, *input) -> logits (examples, training classes)."""
+        return self.names(self.embedding(x))
+
+
+class NamingTrainer(TrainingLoop):
+    """Trains a learner's network in place, and leaves it as it was when it answered validation tasks best."""
+
+    unit = "examples"
+    learner: Namer
+
+    def __init__(
+        self,
+        learner: FewShotLearner,
+        size: int,
+        naming: NamingConfig,
+        config: TrainConfig,
+        classes: ClassExamples,
+        validation: EpisodeSource,
+        folder: Path,
+        *,
+        about: dict[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if naming.epochs < 1 or naming.batch < 1:
+            raise ValueError(f"naming takes at least one epoch of batches of one, got {naming.epochs}, {naming.batch}")
+        per_epoch = len(classes.x) // naming.batch * naming.batch
+        if per_epoch == 0:
+            raise ValueError(
+                f"naming.batch asks for {naming.batch} examples, the data has {len(classes.x)}: ask for fewer"
+            )
+        config = dataclasses.replace(
+            config,
+            tasks=naming.epochs * per_epoch,
+            tasks_per_step=naming.batch,
+            learning_rate=naming.learning_rate,
+            schedule="cosine",
+            validate_every=per_epoch,
+            patience=None,
+        )
+        namer = Namer(network_of(learner), size, len(classes), learner.way)
+        super().__init__(namer, config, folder, about=about, device=device)
+        self.classes, self.validation, self.per_epoch = classes, validation, per_epoch
+        self.labels = torch.arange(len(classes)).repeat_interleave(torch.from_numpy(classes.counts))
+        self._order = functools.lru_cache(maxsize=1)(self._shuffled)
+
+    def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+        """As every loop, and then the network is the best one."""
+        outcome = super().run(listener, should_stop)
+        if outcome == "finished":
+            tensors, _ = load_checkpoint(self.folder / "best.safetensors")
+            self.learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+        return outcome
+
+    def _shuffled(self, epoch: int) -> Tensor:
+        """The order of the examples in a pass; those that fill no batch wait for the next one."""
+        return torch.from_numpy(np.random.default_rng([self.config.seed, epoch]).permutation(len(self.classes.x)))
+
+    def _step(self) -> StepReport:
+        size = self.config.tasks_per_step
+        epoch, done = divmod(self.tasks, self.per_epoch)
+        rows = self._order(epoch)[done : done + size]
+        self._seed_step()
+        x, labels = as_input(self.classes.x[rows]), self.labels[rows].to(self.device)
+        if self.config.augment:
+            x = augmented(x, self.config.augment)
+        logits = self.learner.name(x.to(self.device))
+        loss = self._descend(F.cross_entropy(logits, labels), size)
+        return StepReport(self.tasks, loss, float((logits.argmax(-1) == labels).double().mean()))
+
+    def _validate(self) -> ValidationReport:
+        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
+        accuracy, interval = summarise(accuracies)
+        is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
+        return ValidationReport(self.tasks, accuracy, interval, is_best)
+
+
+def network_of(learner: FewShotLearner) -> nn.Module:
+    """The network whose outputs a learner compares."""
+    if isinstance(learner, CSN):
+        return learner.key_function
+    if isinstance(learner, EmbeddingLearner):
+        return learner.embedding
+    raise ValueError(
+        f"{type(learner).__name__} compares no outputs of one network, so that none can learn names first: set "
+        f"naming.epochs=0"
+    )

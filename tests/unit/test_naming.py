@@ -1,0 +1,133 @@
+"""The key function learns to name the training classes first, goes on to the bit, and hands over its best."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from csn.build import build_learner, load_data
+from csn.cli import main
+from csn.config import Config, load_preset, merge
+from csn.data.strokes import load_strokes
+from csn.data.toy_language import load_toy_language
+from csn.engine.checkpoint import load_checkpoint
+from csn.engine.naming import network_of
+from csn.engine.run import new_trainer, open_run, read_log
+from csn.engine.train import StepReport, ValidationReport
+from csn.model import CSN
+
+CPU = torch.device("cpu")
+
+
+def configured(preset: str, **changes) -> Config:
+    small = {
+        "data": {"name": "toy-language"},
+        "model": {"units": 8, "embedding": 8, "embedding_dropout": 0.1},
+        "naming": {"epochs": 1, "batch": 256, "learning_rate": 0.02},
+        "train": {"tasks": 4, "validate_every": 4, "validation_tasks": 40},
+    }
+    return merge(merge(load_preset(preset, "plus"), small), changes)
+
+
+def run_all(trainer) -> list[StepReport | ValidationReport]:
+    reports = []
+    assert trainer.first.run(reports.append) == "finished"
+    return reports
+
+
+def test_naming_the_training_classes_teaches_about_unseen_ones(tmp_path):
+    trainer = new_trainer(configured("adalstm-1-df"), load_toy_language(), tmp_path / "run", device=CPU)
+    before = trainer.first._validate().accuracy
+    reports = run_all(trainer)
+    steps = [report for report in reports if isinstance(report, StepReport)]
+    assert steps[-1].loss < 0.8 * steps[0].loss
+    validations = [report for report in reports if isinstance(report, ValidationReport)]
+    assert validations[-1].tasks == steps[-1].tasks == trainer.first.config.tasks
+    assert validations[-1].accuracy > before + 0.1
+
+
+def test_the_learner_goes_on_from_the_best_network(tmp_path):
+    config = configured("adalstm-1-df", naming={"epochs": 2})
+    trainer = new_trainer(config, load_toy_language(), tmp_path, device=CPU)
+    run_all(trainer)
+    best, _ = load_checkpoint(tmp_path / "naming" / "best.safetensors")
+    assert isinstance(trainer.learner, CSN)
+    for name, tensor in trainer.learner.key_function.state_dict().items():
+        assert_close(tensor, best[f"model.embedding.{name}"])
+
+
+@pytest.mark.parametrize("preset", ["adalstm-1-df", "matching-sentences"])
+def test_interrupted_naming_goes_on_to_the_bit(tmp_path, preset):
+    data, config = load_toy_language(), configured(preset)
+    whole = new_trainer(config, data, tmp_path / "whole", device=CPU)
+    run_all(whole)
+    halves = new_trainer(config, data, tmp_path / "halves", device=CPU)
+    asked = iter([False, False, True])
+    assert halves.first.run(should_stop=lambda: next(asked)) == "interrupted"
+    halves = new_trainer(config, data, tmp_path / "halves", device=CPU, resume=True)
+    assert halves.first.tasks == 2 * 256
+    run_all(halves)
+    for name, tensor in whole.learner.state_dict().items():
+        assert torch.equal(tensor, halves.learner.state_dict()[name]), name
+
+
+def test_a_run_of_tasks_that_has_begun_names_no_more(tmp_path):
+    config = configured("adalstm-1-df")
+    trainer = new_trainer(config, load_toy_language(), tmp_path, device=CPU)
+    run_all(trainer)
+    trainer.run()
+    assert new_trainer(config, load_toy_language(), tmp_path, device=CPU, resume=True).first is None
+
+
+def test_images_are_named_too_and_augmented(tmp_path):
+    data = load_strokes()
+    few = dataclasses.replace(data, splits={s: _first_classes(c, 8) for s, c in data.splits.items()})
+    config = merge(
+        load_preset("adacnn-df", "plus"),
+        {
+            "data": {"way": 5, "name": "strokes"},
+            "model": {"filters": 4},
+            "naming": {"epochs": 1, "batch": 32},
+            "train": {"augment": 1.0, "tasks": 4, "validation_tasks": 4},
+        },
+    )
+    trainer = new_trainer(config, few, tmp_path, device=CPU)
+    assert any(isinstance(report, ValidationReport) for report in run_all(trainer))
+
+
+def _first_classes(classes, number):
+    rows = int(classes.counts[:number].sum())
+    return type(classes)(classes.x[:rows], classes.counts[:number], classes.names[:number])
+
+
+def test_the_command_names_first_and_counts_its_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["model.units=8", "naming.epochs=1", "train.validate_every=4", "train.validation_tasks=4"]
+    command = ["train", "adalstm-1-df", "--recipe", "plus", "--data", "toy-language", "--tasks", "4", "--out", "run"]
+    assert main([*command, *(word for option in options for word in ("--set", option))]) == 0
+    said = capsys.readouterr().out
+    assert "learns to name" in said
+    assert said.index("examples  validation") < said.index("tasks  validation")
+    naming = read_log(Path("run/naming"))
+    assert open_run(Path("run")).log[0]["seconds"] >= naming[-1]["seconds"] > 0
+
+
+def test_what_cannot_be_named_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"asks for 1000000 examples, the data has \d+: ask for fewer"):
+        new_trainer(
+            configured("adalstm-1-df", naming={"batch": 1_000_000}), load_toy_language(), tmp_path / "a", device=CPU
+        )
+    config = merge(load_preset("maml", "plus"), {"naming": {"epochs": 1}})
+    with pytest.raises(ValueError, match=r"MAML compares no outputs.*set naming.epochs=0"):
+        new_trainer(config, load_data("strokes"), tmp_path / "b", device=CPU)
+
+
+def test_a_network_to_compare_is_that_of_the_learner():
+    csn = build_learner(load_preset("adalstm-1-df").model, (41,), 5, 50)
+    matching = build_learner(load_preset("matching-sentences").model, (41,), 5, 50)
+    assert network_of(csn) is csn.key_function
+    assert network_of(matching) is matching.embedding
