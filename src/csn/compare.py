@@ -32,7 +32,7 @@ from csn.results import result_content
 from csn.timing import floor_of, inference_step, ratios, training_step
 
 NEAREST = "nearest neighbour"
-VALIDATIONS, VALIDATION_TASKS = 10, 200  # in a training, and tasks of each
+VALIDATIONS, VALIDATION_TASKS = 5, 100  # in a training, and tasks of each
 FLOORS = {"images": "adacnn-df", "sentences": "adalstm-1-df"}
 
 

@@ -100,7 +100,7 @@ def test_a_budget_in_seconds_becomes_tasks_once(monkeypatch: pytest.MonkeyPatch)
     cpu = torch.device("cpu")
     bought = compare.within_budget(contender, data, 10.0, cpu)
     assert bought.config.train.tasks == 10 * contender.config.train.tasks_per_step
-    assert bought.config.train.validate_every == bought.config.train.tasks // 10
+    assert bought.config.train.validate_every == bought.config.train.tasks // compare.VALIDATIONS
     bought.folder.mkdir(parents=True)
     (bought.folder / "config.json").write_text(bought.config.to_json())
     monkeypatch.setattr("csn.compare.training_step", lambda *_: pytest.fail("measured again"))

@@ -26,7 +26,7 @@ from csn.memory import MemoryFunction
 from csn.piecewise import preprocessed
 
 P_OF_EQ_6 = 7.0  # of the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
-FAST_START = 0.01  # scale of m's and d's last layers: fast weights of order 1 would drown the slow ones at the start
+FAST_START = 0.001  # scale of the last layers of m and d: what they give all weights alike adds up over 576 inputs
 
 
 class AugmentedNetwork(nn.Module):

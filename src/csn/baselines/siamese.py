@@ -18,13 +18,14 @@ class SiameseNetwork(EmbeddingLearner):
     """p = sigmoid(sum_j alpha_j |h_1j - h_2j|), the probability that two examples are of one class (section 3.1).
 
     h are `size` sigmoid units on top of the embedding. The sum has a bias, without which p of a pair of equals would be
-    a half whatever is learned; alpha starts negative, so that distance speaks against a pair from the beginning.
+    a half whatever is learned. alpha starts negative, so that distance speaks against a pair from the beginning, and
+    large: while it is small, the network gains most by saturating h, which ends its learning.
     """
 
     def __init__(self, embedding: nn.Module, way: int, *, size: int = 64) -> None:
         super().__init__(embedding, way)
-        self.weight = nn.Parameter(torch.full((size,), -(size**-0.5)))
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.weight = nn.Parameter(torch.full((size,), -4 * size**-0.5))
+        self.bias = nn.Parameter(torch.tensor(3.0))
 
     def scores(self, queries: Tensor, task: Embedded) -> Tensor:
         """p of every pair of query and support example, before its sigmoid: (b, m, d) -> (b, m, n)."""
