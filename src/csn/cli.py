@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_evaluate(commands)
     _add_compare(commands)
+    _add_reproduce(commands)
     _add_report(commands)
     _add_show(commands)
     _add_data(commands)
@@ -139,6 +140,52 @@ def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
     _add_machine(compare)
 
 
+def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
+    reproduce = commands.add_parser(  # type: ignore[attr-defined]
+        "reproduce",
+        help="a table of the paper: train and test its cells, write table and plot",
+        description="Train and test every cell of a table that has no result file yet, then write TABLE.md, TABLE.csv "
+        "and TABLE.png beside the result files. The same command goes on after a stop.",
+    )
+    reproduce.add_argument(
+        "table", metavar="TABLE", help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3), ablation or timing"
+    )
+    reproduce.add_argument(
+        "--rows",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="some cells only: names of presets, recipes, sizes such as 5w1s, arms of the ablation, or whole cells",
+    )
+    reproduce.add_argument("--data", metavar="NAME|PATH", help="data set in place of the table's own")
+    reproduce.add_argument("--seeds", type=int, default=1, help="trainings of each cell (default: %(default)s)")
+    reproduce.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the preset's number of tasks)",
+    )
+    reproduce.add_argument(
+        "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"
+    )
+    reproduce.add_argument("--threads", type=int, help="CPU threads in all (default: all cores)")
+    reproduce.add_argument("--again", action="store_true", help="also train cells whose result files are there")
+    reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    reproduce.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("runs/reproduce"),
+        help="where to train (default: %(default)s)",
+    )
+    reproduce.add_argument(
+        "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
+    )
+    reproduce.add_argument(
+        "--repeats", type=int, default=11, help="of `timing`: interleaved repeats (default: %(default)s)"
+    )
+    _add_changes(reproduce)
+
+
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
     report = commands.add_parser(  # type: ignore[attr-defined]
         "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
@@ -164,6 +211,12 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         metavar="FILE",
         default=[Path("README.md"), Path("docs/results.md"), Path("docs/characters.md")],
         help="pages whose marked tables are written anew (default: README.md docs/results.md docs/characters.md)",
+    )
+    report.add_argument(
+        "--verify",
+        type=Path,
+        metavar="RESULT",
+        help="instead, check a result file: its numbers, and its checkpoint (RUN, or where it was) on the same tasks",
     )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")

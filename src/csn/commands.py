@@ -27,14 +27,26 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.engine.run import check_vocabulary, new_trainer, open_run, run_log
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
-from csn.measure import QUERIES, evaluate
+from csn.measure import QUERIES, evaluate, verify
 from csn.pictures import comparison_figure, contact_sheet
 from csn.report import task_figure, task_in_words, write_report
+from csn.reproduce_command import reproduce
 from csn.results import fill, read_results
 from csn.sentence_pictures import class_table, sentence_tables
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
-__all__ = ["adapt", "compare", "data", "demo", "evaluate", "predict", "report", "show", "train"]  # the commands
+__all__ = [
+    "adapt",
+    "compare",
+    "data",
+    "demo",
+    "evaluate",
+    "predict",
+    "report",
+    "reproduce",
+    "show",
+    "train",
+]  # the commands
 
 
 def train(options: argparse.Namespace) -> int:
@@ -132,6 +144,8 @@ def compare(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """`csn report`."""
+    if options.verify is not None:
+        return verify(options.verify, options.run)
     if options.run is None:
         return _report_results(options.results, options.pages)
     run = open_run(options.run)

@@ -28,6 +28,7 @@ from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
 from csn.engine.run import open_run, origin
 from csn.learner import FewShotLearner
 from csn.model import CSN
+from csn.protocol import setting_of
 from csn.results import result_content
 from csn.timing import floor_of, inference_step, ratios, training_step
 
@@ -124,7 +125,7 @@ def result_of(
 ) -> dict[str, Any]:
     """Its result file, made or read: accuracy on the first `tasks` test tasks, the same for all contenders."""
     source, path = _test_source(contender.config, data, queries), contender.folder / "result.json"
-    setting = _setting(source, tasks, contender.config.model.attention)
+    setting = setting_of(source, tasks, contender.config.model.attention)
     best = contender.folder / "best.safetensors"
     if path.exists() and path.stat().st_mtime_ns >= best.stat().st_mtime_ns:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -233,17 +234,3 @@ def _source(config: Config, data: Dataset, split: Any) -> EpisodeSource:
 def _test_source(config: Config, data: Dataset, queries: int) -> EpisodeSource:
     tasks = config.data
     return EpisodeSource(data, "test", way=tasks.way, shot=tasks.shot, queries=queries, seed=EVALUATION_SEED)
-
-
-def _setting(source: EpisodeSource, tasks: int, attention: str) -> dict[str, Any]:
-    return {
-        "data": source.data.name,
-        "split": source.split,
-        "way": source.way,
-        "shot": source.shot,
-        "queries": source.queries,
-        "tasks": tasks,
-        "formed": "random",
-        "seed": source.seed,
-        "attention": attention,
-    }

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
+from pathlib import Path
 
 import torch
 from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
-from csn.data.alphabets import WithinAlphabet
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
-from csn.data_command import asked_data, load
+from csn.data_command import asked_data, data_name, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
+from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
-from csn.results import result_content
+from csn.protocol import SOURCES, setting_of
+from csn.results import read_result, result_content
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
+from csn.verify import ask_again, check_summary, checkpoint_of
 
 RANDOM_TASKS = 400
-SOURCES: dict[str, type[EpisodeSource]] = {
-    "random": EpisodeSource,
-    "all-inclusive": PartitionSource,
-    "within-alphabet": WithinAlphabet,
-}
 QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
 
 
@@ -53,25 +52,34 @@ def evaluate(options: argparse.Namespace) -> int:
     for label, accuracies in results.items():
         table.add_row(label, str(summarise(accuracies)))
     console.print(table)
-    setting = {
-        "data": data.name,
-        "split": source.split,
-        "way": source.way,
-        "shot": source.shot,
-        "queries": source.queries,
-        "tasks": tasks,
-        "formed": formed,
-        "seed": source.seed,
-        "attention": options.attention or run.config.model.attention,
-    }
     if isinstance(source, PartitionSource):
-        setting["left_out"] = list(source.left_out)
         say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
+    setting = setting_of(source, tasks, options.attention or run.config.model.attention)
     name = f"result-{data.name}-{source.split}-{source.way}w{source.shot}s"
     out = options.out or options.run / f"{name}{'' if formed == 'random' else f'-{formed}'}.json"
     write_atomically(out, (json.dumps(result_content(run, setting, results, started), indent=1) + "\n").encode())
     say(f"written to {out}")
     return 0
+
+
+def verify(path: Path, folder: Path | None) -> int:
+    """`csn report --verify`: 0 if the file holds, 1 if its checkpoint answers otherwise."""
+    content = read_result(path)
+    if "accuracies" not in content:
+        raise ValueError(f"{path} has no accuracies of tasks: only result files of csn evaluate can be verified")
+    say(f"{path}: {check_summary(content)}, as its {content['evaluation']['tasks']} tasks say")
+    run = checkpoint_of(content, folder)
+    if run is None:
+        say("its checkpoint is not here: give its run, csn report RUN --verify RESULT, or make it again with")
+        say(f"  {content['trained'].get('command', 'csn train (not recorded)')}\n  {content['command']}")
+        return 0
+    keep_freed_memory()
+    data = load(dataclasses.replace(run.config.data, name=data_name(content["evaluation"]["data"])), run)
+    with progress_bar("[bold]{task.description}") as progress:
+        tell = advance(progress, progress.add_task("asked again", total=content["evaluation"]["tasks"]))
+        verdict = ask_again(content, run, data, device=torch.device("cpu"), on_progress=tell)
+    say(f"asked again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks alike")
+    return 0 if verdict.same else 1
 
 
 def _formed(options: argparse.Namespace) -> str:

@@ -8,6 +8,7 @@ DATA" for how each number was made, or "overhead" for the cost of adaptation.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 import sys
@@ -28,6 +29,7 @@ from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.run import TrainedRun, origin
 
 TRAINED = "trained"
+FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
@@ -139,6 +141,11 @@ def read_result(path: Path) -> dict[str, Any]:
         {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
     ):
         raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: evaluate again, or remove it")
+    if content.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "
+            f"it, or evaluate again"
+        )
     return content
 
 
@@ -203,6 +210,11 @@ def overhead_table(content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def checkpoint_sha256(folder: Path) -> str:
+    """Of the model that a run chose."""
+    return hashlib.sha256((folder / "best.safetensors").read_bytes()).hexdigest()
+
+
 def result_content(
     run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
 ) -> dict[str, Any]:
@@ -212,11 +224,14 @@ def result_content(
         for label, accuracies in results.items()
     }
     return {
+        "format": FORMAT,
         "summary": summary,
         "evaluation": setting,
         "config": run.metadata["about"]["config"],
         "trained": {
             **run.origin,
+            "run": run.folder.as_posix(),
+            "checkpoint_sha256": checkpoint_sha256(run.folder),
             "tasks": run.metadata["tasks"],
             "validation": run.metadata["validation"],
             **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),

@@ -31,12 +31,12 @@ LAYERS: list[set[str]] = [
     {"csn.model", "csn.baselines"},
     {"csn.presets", "csn.config", "csn.build", "csn.build_baselines"},
     {"csn.engine"},
-    {"csn.drawing", "csn.pictures", "csn.sentence_pictures"},
-    {"csn.report", "csn.results", "csn.timing", "csn.compare"},
+    {"csn.drawing", "csn.pictures", "csn.result_pictures", "csn.sentence_pictures"},
+    {"csn.report", "csn.protocol", "csn.results", "csn.timing", "csn.verify", "csn.compare", "csn.reproduce"},
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},
-    {"csn.adapt", "csn.data_command", "csn.demo", "csn.measure", "csn.commands", "csn.cli"},
+    {"csn.adapt", "csn.data_command", "csn.demo", "csn.measure", "csn.reproduce_command", "csn.commands", "csn.cli"},
 ]
 # The mechanism needs no data: of what comes before it, it may know episodes only.
 FORBIDDEN = [(range(2, 4), 1)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from csn.data.source import SPLITS, Dataset, EpisodeSource, Split
-from csn.episode import SupportOf
+from csn.data.source import SPLITS, EpisodeSource
 
 
 class PartitionSource(EpisodeSource):
@@ -15,21 +14,12 @@ class PartitionSource(EpisodeSource):
     examples are in no group, nor are the fewer than `way` that remain at the end: `left_out` names them all.
     """
 
-    def __init__(
-        self,
-        data: Dataset,
-        split: Split,
-        *,
-        way: int,
-        shot: int,
-        queries: int,
-        seed: int,
-        support: SupportOf = "examples",
-    ) -> None:
-        super().__init__(data, split, way=way, shot=shot, queries=queries, seed=seed, support=support)
+    left_out: tuple[str, ...]
+
+    def _form(self) -> None:
         # Four numbers: no stream of an episode, which has three (NumPy takes no notice of zeros at the end of a key).
-        order = np.random.default_rng([seed, SPLITS.index(split), 0, 1]).permutation(self._eligible)
-        self._groups = order[: len(order) // way * way].reshape(-1, way)
+        order = np.random.default_rng([self.seed, SPLITS.index(self.split), 0, 1]).permutation(self._eligible)
+        self._groups = order[: len(order) // self.way * self.way].reshape(-1, self.way)
         grouped = set(self._groups.flat)
         self.left_out = tuple(name for c, name in enumerate(self.classes.names) if c not in grouped)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -40,6 +43,14 @@ class ClassExamples:
     def __len__(self) -> int:
         """The number of classes."""
         return len(self.names)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """sha256 of names, counts and examples: two splits of one fingerprint hold the same."""
+        digest = hashlib.sha256(json.dumps([self.names, self.counts.tolist(), list(self.x.shape)]).encode())
+        for rows in self.x.split(1000):
+            digest.update(rows.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,10 @@ class EpisodeSource:
         self._eligible = eligible
         self._starts = np.concatenate([[0], np.cumsum(classes.counts)[:-1]])
         self._words = _class_words(data, classes) if support == "words" else None
+        self._form()
+
+    def _form(self) -> None:
+        """How classes come together in tasks, for a source that has more to say than that each draws its own."""
 
     def rows(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the support (way, shot) and the query (way, queries) of episode `index`."""

@@ -1,0 +1,44 @@
+"""How a model is tested, as data: which tasks, formed how. A result file holds it, so that anyone can ask again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from csn.data.alphabets import WithinAlphabet
+from csn.data.partition import PartitionSource
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.evaluate import EVALUATION_SEED
+from csn.episode import SupportOf
+
+SOURCES: dict[str, type[EpisodeSource]] = {
+    "random": EpisodeSource,
+    "all-inclusive": PartitionSource,
+    "within-alphabet": WithinAlphabet,
+}
+_SIZE = ("way", "shot", "queries", "seed")
+
+
+def setting_of(source: EpisodeSource, tasks: int, attention: str) -> dict[str, Any]:
+    """What a result file says of the tasks: the first `tasks` of a source."""
+    setting = {
+        "data": source.data.name,
+        "fingerprint": source.classes.fingerprint,
+        "split": source.split,
+        **{name: getattr(source, name) for name in _SIZE},
+        "tasks": tasks,
+        "formed": next(name for name, kind in SOURCES.items() if type(source) is kind),
+        "attention": attention,
+    }
+    return setting | ({"left_out": list(source.left_out)} if isinstance(source, PartitionSource) else {})
+
+
+def source_of(setting: dict[str, Any], data: Dataset, support: SupportOf) -> EpisodeSource:
+    """The tasks that a result file speaks of, or a ValueError if the data is not what it was."""
+    sizes = {"seed": EVALUATION_SEED} | {name: setting[name] for name in _SIZE if name in setting}
+    source = SOURCES[setting.get("formed", "random")](data, setting["split"], **sizes, support=support)
+    if setting.get("fingerprint", source.classes.fingerprint) != source.classes.fingerprint:
+        raise ValueError(
+            f"split {source.split!r} of {data.name} is not what it was: its fingerprint is "
+            f"{source.classes.fingerprint[:12]}, that of the result {setting['fingerprint'][:12]}"
+        )
+    return source

@@ -1,0 +1,245 @@
+"""The paper's tables as cells: a training each, and the tests of it. `csn reproduce` trains what has no result yet.
+
+A cell is made by the commands anyone could type, `csn train` and `csn evaluate`; this module knows which, and whether
+their result files are there. tables.toml has the rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from csn.config import Config, config_from_json, load_preset, merge, parse_option
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.evaluate import evaluate
+from csn.results import Result, read_result
+from csn.timing import training_step
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ABLATION = "ablation"
+RANDOM_TASKS = 1000  # tested on
+VALIDATIONS = 10  # at most, within a budget
+_SIZE = re.compile(r"(\d+)w(\d+)s")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Tasks of a size, formed in a way."""
+
+    way: int
+    shot: int
+    formed: str = "random"
+
+    def options(self) -> list[str]:
+        """Of `csn evaluate`."""
+        how = ["--tasks", str(RANDOM_TASKS)] if self.formed != "all-inclusive" else []
+        how += [f"--{self.formed}"] if self.formed != "random" else []
+        return ["--way", str(self.way), "--shot", str(self.shot), *how]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, and what it is tested on."""
+
+    table: str
+    config: Config
+    changes: tuple[str, ...]
+    tests: tuple[Asked, ...]
+    arm: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its run: data, size, preset, recipe, what sets it apart, seed."""
+        data, seed = self.config.data, self.config.train.seed
+        parts = [data.name, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
+        parts += [self.arm.replace(" ", "-")] if self.arm else []
+        return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
+
+    def result(self, test: Asked) -> str:
+        """The name of a test's result file."""
+        name = self.name.replace(f"{self.config.data.way}w{self.config.data.shot}s", f"{test.way}w{test.shot}s", 1)
+        return name + ("" if test.formed == "random" else f"-{test.formed}") + ".json"
+
+    def train_command(self, runs: Path, *, threads: int, resume: bool) -> list[str]:
+        """What trains it, without the program's name."""
+        data, train = self.config.data, self.config.train
+        command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
+        command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
+        command += ["--seed", str(train.seed)]
+        command += [word for change in self.changes for word in ("--set", change)]
+        return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
+
+    def test_command(self, test: Asked, runs: Path, results: Path, *, threads: int) -> list[str]:
+        """What tests it."""
+        out = str(results / self.result(test))
+        return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
+
+    def missing(self, results: Path) -> list[Asked]:
+        """Tests without a result file of this configuration.
+
+        How long to train is a matter of the budget: a result of as many options counts, whatever its training tasks.
+        """
+        return [test for test in self.tests if not self._has(results / self.result(test), test)]
+
+    def _has(self, path: Path, test: Asked) -> bool:
+        if not path.exists():
+            return False
+        content = read_result(path)
+        try:
+            config = config_from_json(json.dumps(content["config"]))
+        except ValueError:  # an option that no longer exists
+            return False
+        asked = content["evaluation"]
+        same_test = (asked["way"], asked["shot"], asked.get("formed", "random")) == dataclasses.astuple(test)
+        return same_test and _without_length(config) == _without_length(self.config)
+
+
+def tables() -> dict[str, list[dict[str, Any]]]:
+    """The rows of every table."""
+    return tomllib.loads((resources.files("csn") / "tables.toml").read_text(encoding="utf-8"))
+
+
+def plan(
+    table: str,
+    *,
+    rows: Sequence[str] = (),
+    seeds: int = 1,
+    data: str | None = None,
+    changes: Sequence[str] = (),
+) -> list[Cell]:
+    """The cells of a table. rows: only these presets, recipes, sizes, arms or cells; seeds: trainings of each; data: in
+    place of the table's own."""
+    known = tables()
+    if table not in known:
+        raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    cells = [cell for row in known[table] for cell in _cells(table, row, changes)]
+    cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
+    labels = {cell.name: _labels(cell) for cell in cells}
+    unknown = [row for row in rows if not any(row in found for found in labels.values())]
+    if unknown:
+        names = sorted({label for found in labels.values() for label in found})
+        raise ValueError(f"{table} has no row {', '.join(map(repr, unknown))}: there are {', '.join(names)}")
+    kinds = [set(rows) & kind for kind in _kinds(cells)]
+    return [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
+
+
+def read_seconds(text: str) -> float:
+    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
+    """The same cell with as many training tasks as take about `seconds`, validations included.
+
+    per_task and validation: seconds of a training task and of a validation. What names classes first comes on top.
+    """
+    train = cell.config.train
+    least = validation + per_task * train.tasks_per_step
+    if seconds < least:
+        raise ValueError(
+            f"a budget of {seconds:.0f} s is too small for {cell.name}: one step and one validation on "
+            f"{train.validation_tasks} tasks take {least:.0f} s; give more, or --set train.validation_tasks=N"
+        )
+    count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
+    tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
+    every = max(1, -(-tasks // count))
+    config = merge(cell.config, {"train": {"tasks": tasks, "validate_every": every}})
+    changes = (*cell.changes, f"train.validate_every={every}")
+    return dataclasses.replace(cell, config=config, changes=changes)
+
+
+def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
+    """Seconds of a training task and of a validation, on this machine as busy as it is."""
+    tasks, train = config.data, config.train
+    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
+    training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
+    step, times = training_step(learner, training.batch(0, train.tasks_per_step), train), []
+    for _ in range(4):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+    few = min(20, train.validation_tasks)
+    started = time.perf_counter()
+    evaluate(learner, EpisodeSource(data, "val", queries=5, **sizes), few, device=torch.device("cpu"))
+    validation = (time.perf_counter() - started) / few * train.validation_tasks
+    return statistics.median(times[1:]) / train.tasks_per_step, validation
+
+
+def results_of(cells: Iterable[Cell], folder: Path) -> list[Result]:
+    """Every result of these cells that is there, in their order."""
+    paths = [folder / cell.result(test) for cell in cells for test in cell.tests]
+    return [Result(path, read_result(path), "trained") for path in paths if path.exists()]
+
+
+def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
+    """A cell for every size that a row is trained on."""
+    for size in row["tasks"]:
+        way, shot = _read_size(size)
+        config = merge(load_preset(row["preset"], row["recipe"]), {"data": {"way": way, "shot": shot}})
+        config = merge(config, {"data": {"name": row.get("data", table)}})
+        own = (*row.get("set", ()), *changes)
+        for change in own:
+            config = merge(config, parse_option(change))
+        tests = tuple(
+            Asked(*_read_size(asked), formed)
+            for asked in row.get("tested", {}).get(size, [size])
+            for formed in row.get("formed", ["random"])
+        )
+        yield Cell(table, config, own, tests, row.get("arm", ""))
+
+
+def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:
+    config = merge(cell.config, {"train": {"seed": seed}, "data": {} if data is None else {"name": data}})
+    return dataclasses.replace(cell, config=config)
+
+
+def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
+    """Labels by kind: cells are chosen by any of one kind, and by all kinds that were named."""
+    presets, recipes, sizes, others = set(), set(), set(), set()
+    for cell in cells:
+        presets.add(cell.config.preset)
+        recipes.add(cell.config.recipe)
+        sizes.add(_size(cell))
+        others |= _labels(cell)
+    return [presets, recipes, sizes, others - presets - recipes - sizes]
+
+
+def _labels(cell: Cell) -> set[str]:
+    """What a cell can be called in --rows."""
+    return {cell.config.preset, cell.config.recipe, _size(cell), cell.name, *([cell.arm] if cell.arm else [])}
+
+
+def _size(cell: Cell) -> str:
+    return f"{cell.config.data.way}w{cell.config.data.shot}s"
+
+
+def _read_size(text: str) -> tuple[int, int]:
+    match = _SIZE.fullmatch(text)
+    assert match is not None, text
+    return int(match[1]), int(match[2])
+
+
+def _without_length(config: Config) -> Config:
+    """A configuration regardless of how long it trains and how often it looks."""
+    return merge(config, {"train": {"tasks": 1, "validate_every": 1, "validation_tasks": 1}})

@@ -1,0 +1,223 @@
+"""`csn reproduce`: a table of the paper by one command, which goes on after a stop."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.table import Table
+
+from csn.build import build_learner, load_data
+from csn.data.source import Dataset
+from csn.drawing import png
+from csn.engine.checkpoint import write_atomically
+from csn.engine.run import read_log
+from csn.reproduce import ABLATION, Cell, measure, plan, read_seconds, results_of, within_budget
+from csn.result_pictures import Mark, accuracy_figure
+from csn.results import Result, accuracy_table
+from csn.terminal import console, progress_bar, say
+
+POLL = 1.0  # seconds between looks at running cells
+CSV_COLUMNS = (
+    *("tasks", "formed", "model", "recipe", "paper", "accuracy", "interval"),
+    *("training_tasks", "seconds", "seed", "commit", "file"),
+)
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """`csn reproduce`."""
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    seconds = None if options.budget is None else read_seconds(options.budget)
+    chosen = {"rows": options.rows, "seeds": options.seeds, "data": options.data, "changes": options.changes}
+    cells = plan(options.table, **chosen)
+    results = options.results / ABLATION if options.table == ABLATION else options.results
+    open_cells = [cell for cell in cells if options.again or cell.missing(results)]
+    if seconds is not None:
+        open_cells = _within(open_cells, seconds)
+    _show_plan(cells, open_cells, results)
+    if options.dry_run:
+        return 0
+    failed: list[str] = []
+    if open_cells:
+        outcome = _run_all(open_cells, options, results)
+        if outcome is None:
+            say("interrupted; go on with the same command")
+            return 130
+        failed = outcome
+    _write_table(options.table, results_of(cells, results), results)
+    for name in failed:
+        say(f"failed: {name}, see {options.runs / name}.log")
+    return 1 if failed else 0
+
+
+def _within(cells: Sequence[Cell], seconds: float) -> list[Cell]:
+    """Cells with as many tasks as the budget buys; a language model, which reads sentences, is trained in full."""
+    loaded: dict[str, Dataset] = {}
+    found = []
+    for cell in cells:
+        config = cell.config
+        if config.model.learner == "lstm-lm":
+            found.append(cell)
+            continue
+        data = loaded.setdefault(config.data.name, load_data(config.data.name))
+        vocabulary = None if data.vocabulary is None else len(data.vocabulary)
+        torch.manual_seed(0)
+        shape = tuple(data.splits["train"].x.shape[1:])
+        learner = build_learner(config.model, shape, config.data.way, vocabulary)
+        found.append(within_budget(cell, seconds, *measure(config, learner, data)))
+    return found
+
+
+def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path) -> None:
+    """What is there and what will be trained."""
+    lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
+    table = Table(title=f"{len(open_cells)} of {len(cells)} cells to train")
+    for header in ("cell", "training tasks", "result files"):
+        table.add_column(header, no_wrap=header != "result files")
+    for cell in cells:
+        there = len(cell.tests) - len(cell.missing(results))
+        todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
+        table.add_row(cell.name, todo, f"{there} of {len(cell.tests)}")
+    console.print(table)
+
+
+@dataclass
+class _Running:
+    """A cell at work: its commands still to come, and the one that is running."""
+
+    cell: Cell
+    commands: list[list[str]]
+    process: subprocess.Popen[bytes]
+    log: io.BufferedWriter
+
+
+def _run_all(cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> list[str] | None:
+    """Train and test cells, `--jobs` at a time; the names of those that failed, or None after an interruption."""
+    waiting, running, failed = list(cells), list[_Running](), list[str]()
+    options.runs.mkdir(parents=True, exist_ok=True)
+    total = sum(cell.config.train.tasks for cell in cells)
+    finished = 0
+    with progress_bar("[bold]{task.description}") as progress:
+        overall = progress.add_task("all cells", total=total)
+        bars = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < options.jobs:
+                    cell = waiting.pop(0)
+                    bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks)
+                    running.append(_start(cell, options, results))
+                time.sleep(POLL)
+                for each in list(running):
+                    if (state := _next_command(each)) == "running":
+                        continue
+                    running.remove(each)
+                    each.log.close()
+                    progress.remove_task(bars.pop(each.cell.name))
+                    finished += each.cell.config.train.tasks
+                    if state == "failed":
+                        failed.append(each.cell.name)
+                    say(f"{each.cell.name}: {state}")
+                done = {each.cell.name: _done(each.cell, options.runs) for each in running}
+                for name, tasks in done.items():
+                    progress.update(bars[name], completed=tasks)
+                progress.update(overall, completed=finished + sum(done.values()))
+        except KeyboardInterrupt:
+            for each in running:
+                each.process.terminate()  # training saves and stops
+            for each in running:
+                each.process.wait()
+                each.log.close()
+            return None
+    return failed
+
+
+def _start(cell: Cell, options: argparse.Namespace, results: Path) -> _Running:
+    """The first command of a cell; what it prints goes to a file beside its run."""
+    threads = max(1, (torch.get_num_threads() if options.threads is None else options.threads) // options.jobs)
+    resume = (options.runs / cell.name / "config.json").exists()
+    tests = cell.tests if options.again else cell.missing(results)
+    commands = [cell.train_command(options.runs, threads=threads, resume=resume)]
+    commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
+    log = (options.runs / f"{cell.name}.log").open("ab")
+    return _Running(cell, commands[1:], _spawn(commands[0], log), log)
+
+
+def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
+    log.write(f"$ csn {shlex.join(command)}\n".encode())
+    log.flush()
+    # A session of its own: Ctrl-C reaches this program alone, which then stops the others one by one.
+    program = [sys.executable, "-m", "csn.cli", *command]
+    return subprocess.Popen(program, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _next_command(each: _Running) -> str:
+    """Go on to the next command where one has ended: running, done or failed."""
+    code = each.process.poll()
+    if code is None:
+        return "running"
+    if code != 0:
+        return "failed"
+    if not each.commands:
+        return "done"
+    each.process = _spawn(each.commands.pop(0), each.log)
+    return "running"
+
+
+def _done(cell: Cell, runs: Path) -> int:
+    """Training tasks of a cell so far, by the log of its run."""
+    log = read_log(runs / cell.name)
+    return int(log[-1]["tasks"]) if log else 0
+
+
+def _write_table(table: str, found: list[Result], folder: Path) -> None:
+    """TABLE.md, TABLE.csv and TABLE.png from the result files that are there."""
+    if not found:
+        say(f"{table} has no result yet, so there is no table")
+        return
+    files = {
+        f"{table}.md": accuracy_table(found, ".").encode(),
+        f"{table}.csv": _csv(found).encode(),
+        f"{table}.png": png(accuracy_figure([_mark(result) for result in found], title=f"Reproduction of {table}")),
+    }
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+        say(f"written to {folder / name}")
+
+
+def _csv(found: Sequence[Result]) -> str:
+    """One line a result; accuracies in per cent."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for result in found:
+        trained, config = result.content["trained"], result.content["config"]
+        row = [result.size, result.formed, config["preset"], config["recipe"], result.published]
+        row += [f"{100 * result.accuracy.mean:.2f}", f"{100 * result.accuracy.interval:.2f}"]
+        row += [trained["tasks"], trained["seconds"], config["train"]["seed"], trained["commit"], result.path.name]
+        writer.writerow(row)
+    return file.getvalue()
+
+
+def _mark(result: Result) -> Mark:
+    """A result as a line of the picture."""
+    evaluation = result.content["evaluation"]
+    formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
+    number = re.match(r"[\d.]+", result.published)
+    return Mark(
+        group=f"{result.data} {evaluation['way']}-way {evaluation['shot']}-shot{formed}",
+        label=result.name.replace("`", ""),
+        accuracy=100 * result.accuracy.mean,
+        interval=100 * result.accuracy.interval,
+        paper=float(number[0]) if number else None,
+    )

@@ -1,0 +1,76 @@
+"""Whether a result file is right: its numbers follow from each other, and its checkpoint gives them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from csn.data.source import Dataset
+from csn.engine.evaluate import Accuracy, evaluate, summarise
+from csn.engine.run import TrainedRun, check_vocabulary, open_run
+from csn.protocol import source_of
+from csn.results import TRAINED, checkpoint_sha256
+
+SLACK = 1e-5  # accuracies are written with six digits
+
+
+class Verdict(NamedTuple):
+    """The accuracy of the file, that of today, and on how many of the tasks they differ."""
+
+    stated: Accuracy
+    found: Accuracy
+    tasks: int
+    differing: int
+
+    @property
+    def same(self) -> bool:
+        """Whether every task came out as the file says."""
+        return self.differing == 0
+
+
+def check_summary(content: dict[str, Any]) -> Accuracy:
+    """The stated accuracy, or a ValueError if it does not follow from the tasks' accuracies."""
+    stated = Accuracy(*(content["summary"][TRAINED][name] for name in ("accuracy", "interval")))
+    follows = summarise(content["accuracies"][TRAINED])
+    if any(abs(a - b) > SLACK for a, b in zip(stated, follows, strict=True)):
+        raise ValueError(f"the file states {stated}, but its tasks have a mean of {follows}: it was changed by hand")
+    if len(content["accuracies"][TRAINED]) != content["evaluation"]["tasks"]:
+        raise ValueError(
+            f"the file speaks of {content['evaluation']['tasks']} tasks and has the accuracies of "
+            f"{len(content['accuracies'][TRAINED])}: it was changed by hand"
+        )
+    return stated
+
+
+def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> TrainedRun | None:
+    """The run that a result is of, or None where its checkpoint is not there; a ValueError if it is another one."""
+    folder = folder or Path(content["trained"].get("run", ""))
+    if not (folder / "best.safetensors").exists():
+        return None
+    stated = content["trained"].get("checkpoint_sha256")
+    if stated is not None and stated != checkpoint_sha256(folder):
+        raise ValueError(f"the model in {folder} is not the one that was evaluated: its sha256 differs")
+    run = open_run(folder, attention=content["evaluation"].get("attention"))
+    if run.metadata["about"]["config"] != content["config"]:
+        raise ValueError(f"the run in {folder} is of another configuration than the result: name its run with --run")
+    return run
+
+
+def ask_again(
+    content: dict[str, Any],
+    run: TrainedRun,
+    data: Dataset,
+    *,
+    device: torch.device,
+    on_progress: Callable[[int], None] | None = None,
+) -> Verdict:
+    """The same tasks once more."""
+    check_vocabulary(run, data)
+    stated, setting = content["accuracies"][TRAINED], content["evaluation"]
+    source = source_of(setting, data, run.learner.reads)
+    found = evaluate(run.learner.to(device), source, setting["tasks"], device=device, on_progress=on_progress)
+    differing = sum(abs(a - b) > SLACK for a, b in zip(stated, found, strict=True))
+    return Verdict(summarise(stated), summarise(found), len(found), differing)

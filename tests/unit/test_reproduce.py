@@ -1,0 +1,162 @@
+"""`csn reproduce`: what is planned, what counts as there, what a budget buys; and a table made from nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from csn import reproduce
+from csn.cli import main
+from csn.config import preset_names
+from csn.reproduce import Asked, Cell, plan, read_seconds, tables, within_budget
+from csn.results import published
+
+SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
+TOY = {
+    "strokes": [
+        {
+            "preset": "adacnn-df",
+            "recipe": "plus",
+            "tasks": ["5w1s"],
+            "tested": {"5w1s": ["3w1s", "5w1s"]},
+            "set": SMALL,
+        },
+        {"preset": "prototypical", "recipe": "plus", "tasks": ["5w1s"], "set": SMALL},
+    ],
+}
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A table of two small cells, tested on two tasks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "tables", lambda: TOY)
+    monkeypatch.setattr(reproduce, "RANDOM_TASKS", 2)
+    monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
+
+
+def test_every_row_of_every_table_can_be_planned():
+    for table in tables():
+        cells = plan(table, seeds=2)
+        assert len({cell.name for cell in cells}) == len(cells)
+        files = [cell.result(test) for cell in cells for test in cell.tests]
+        assert len(set(files)) == len(files)
+
+
+@pytest.mark.parametrize("table", ["omniglot", "mini-imagenet", "penn-treebank"])
+def test_our_models_are_in_every_table_of_the_paper(table):
+    planned = {cell.config.preset for cell in plan(table)}
+    ours = {preset for preset in published()[table] if preset.startswith(("ada", "lstm-ada"))}
+    assert ours <= planned <= set(preset_names())
+
+
+def test_the_ablations_have_one_budget_a_network_and_the_arms_of_section_4_3():
+    cells = plan("ablation")
+    for base in ("adacnn", "adalstm-1"):
+        of_base = [cell for cell in cells if cell.config.preset.startswith(base)]
+        assert len({cell.config.train for cell in of_base}) == 1
+        for conditioning in ("df", "gradient"):
+            arms = {cell.arm for cell in of_base if cell.config.preset == f"{base}-{conditioning}"}
+            assert arms >= {"baseline", "raw beta", "beta inside", "simple g", "hard attention"}
+
+
+def test_rows_choose_by_any_of_a_kind_and_by_all_kinds():
+    chosen = plan("omniglot", rows=["adacnn-df", "adacnn-gradient", "paper", "5w1s"])
+    assert [cell.name for cell in chosen] == ["omniglot-5w1s-adacnn-df-paper", "omniglot-5w1s-adacnn-gradient-paper"]
+    assert [cell.arm for cell in plan("ablation", rows=["raw beta"])] == 4 * ["raw beta"]
+    with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df"):
+        plan("omniglot", rows=["adalstm"])
+    with pytest.raises(ValueError, match=r"no table 'imagenet': choose one of omniglot, mini-imagenet, .*timing"):
+        plan("imagenet")
+
+
+def test_a_cell_is_two_commands(toy):
+    cell = plan("strokes", rows=["adacnn-df"], seeds=2)[1]
+    assert cell.name == "strokes-5w1s-adacnn-df-plus-seed1"
+    command = cell.train_command(Path("runs"), threads=1, resume=True)
+    assert " ".join(command).startswith(
+        "train adacnn-df --recipe plus --data strokes --way 5 --shot 1 --tasks 8 --seed 1"
+    )
+    assert command[-5:] == ["--threads", "1", "--out", "runs/strokes-5w1s-adacnn-df-plus-seed1", "--resume"]
+    asked = cell.test_command(Asked(3, 1), Path("runs"), Path("results"), threads=1)
+    assert asked[-1] == "results/strokes-3w1s-adacnn-df-plus-seed1.json"
+    assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("20", 20)])
+def test_a_budget_is_read(text, seconds):
+    assert read_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30 min", "-1m", "0s", "h"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="write 90s, 30m or 2h"):
+        read_seconds(text)
+
+
+def test_a_budget_buys_tasks_and_validations(toy):
+    cell = plan("strokes")[0]
+    bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
+    # 20 s for ten validations, 80 s for 160 tasks
+    assert (bought.config.train.tasks, bought.config.train.validate_every) == (160, 16)
+    assert "train.validate_every=16" in bought.changes
+    few = within_budget(cell, 30.0, per_task=0.5, validation=10.0)
+    assert (few.config.train.tasks, few.config.train.validate_every) == (40, 40)
+    with pytest.raises(ValueError, match=r"budget of 5 s is too small.*one validation on 4 tasks take 1\d s"):
+        within_budget(cell, 5.0, per_task=0.5, validation=10.0)
+
+
+def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
+    assert main(["reproduce", "strokes", "--dry-run"]) == 0
+    assert "2 of 2 cells to train" in capsys.readouterr().out
+    assert not Path("results").exists()
+    # The commands run in other processes, which know nothing of patches: few tasks must be in their options.
+    monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2", "--queries", "2"])
+    assert main(["reproduce", "strokes", "--jobs", "2", "--threads", "2", "--results", "out", "--runs", "runs"]) == 0
+    names = ["strokes-3w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus", "strokes-5w1s-prototypical-plus"]
+    rows = list(csv.DictReader(Path("out/strokes.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["file"] for row in rows] == [f"{name}.json" for name in names]
+    stated = json.loads(Path(f"out/{names[0]}.json").read_text())["summary"]["trained"]["accuracy"]
+    assert float(rows[0]["accuracy"]) == pytest.approx(100 * stated, abs=0.01)
+    assert [(row["training_tasks"] in ("4", "8"), row["seed"]) for row in rows] == 3 * [(True, "0")]
+    assert Path("out/strokes.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("out/strokes.md").read_text().count("\n") == 4
+    capsys.readouterr()
+    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained again"))
+    assert main(["reproduce", "strokes", "--results", "out", "--runs", "runs"]) == 0
+    assert "0 of 2 cells to train" in capsys.readouterr().out
+
+
+def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
+    def command(cell: Cell, *_: object, **__: object) -> list[str]:
+        return ["train", "nothing"] if cell.config.preset == "prototypical" else ["data", "list"]
+
+    monkeypatch.setattr(Cell, "train_command", command)
+    monkeypatch.setattr(Cell, "test_command", command)
+    assert main(["reproduce", "strokes", "--rows", "prototypical"]) == 1
+    said = capsys.readouterr()
+    assert "strokes-5w1s-prototypical-plus: failed" in said.out
+    assert "unknown preset 'nothing'" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
+    assert "failed: strokes-5w1s-prototypical-plus, see" in said.out
+
+
+def test_results_of_other_options_do_not_count(toy, tmp_path):
+    cell, results = plan("strokes", rows=["prototypical"])[0], tmp_path / "results"
+    results.mkdir()
+    config = json.loads(cell.config.to_json())
+    content = {"summary": {}, "evaluation": {"way": 5, "shot": 1}, "config": config, "trained": {}}
+    path = results / cell.result(cell.tests[0])
+    path.write_text(json.dumps(content))
+    assert cell.missing(results) == []
+    config["train"]["tasks"] = 99  # a longer training is as good
+    path.write_text(json.dumps(content))
+    assert cell.missing(results) == []
+    config["model"]["filters"] = 5
+    path.write_text(json.dumps(content))
+    assert cell.missing(results) == list(cell.tests)
+    path.write_text(json.dumps(content | {"format": 99}))
+    with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
+        cell.missing(results)

@@ -1,0 +1,88 @@
+"""`csn report --verify`: a result file whose checkpoint is there is asked again; what was changed is found out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from csn.cli import main
+from csn.data.strokes import load_strokes
+from csn.protocol import setting_of, source_of
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run and its result file."""
+    folder = tmp_path_factory.mktemp("made")
+    sets = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4"]
+    options = [word for change in sets for word in ("--set", change)]
+    run, out = str(folder / "run"), str(folder / "result.json")
+    assert main(["train", "prototypical", "--way", "5", "--tasks", "4", *options, "--out", run]) == 0
+    assert main(["evaluate", run, "--tasks", "6", "--queries", "3", "--out", out]) == 0
+    return folder
+
+
+def test_a_result_holds(made, capsys):
+    assert main(["report", "--verify", str(made / "result.json")]) == 0
+    assert "6 of 6 tasks alike" in capsys.readouterr().out
+
+
+def changed(made: Path, tmp_path: Path, change) -> Path:
+    content = json.loads((made / "result.json").read_text())
+    change(content)
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    return tmp_path / "result.json"
+
+
+def test_other_answers_of_the_checkpoint_are_found(made, tmp_path, capsys):
+    def lie(content):
+        accuracies = content["accuracies"]["trained"]
+        accuracies[0], accuracies[1] = accuracies[1] + 0.2, accuracies[0] - 0.2
+
+    def consistent(content):
+        lie(content)
+        from csn.engine.evaluate import summarise
+
+        mean, interval = summarise(content["accuracies"]["trained"])
+        content["summary"]["trained"] = {"accuracy": mean, "interval": interval}
+
+    assert main(["report", "--verify", str(changed(made, tmp_path, consistent))]) == 1
+    assert "4 of 6 tasks alike" in capsys.readouterr().out
+    assert main(["report", "--verify", str(changed(made, tmp_path, lie))]) == 2
+    assert "was changed by hand" in capsys.readouterr().err
+
+
+def test_a_missing_checkpoint_is_said_with_the_way_to_make_it(made, tmp_path, capsys):
+    path = changed(made, tmp_path, lambda content: content["trained"].update(run="elsewhere"))
+    assert main(["report", "--verify", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "checkpoint is not here" in said
+    assert "csn train prototypical" in said or "csn " in said
+    assert main(["report", str(made / "run"), "--verify", str(path)]) == 0
+    assert "6 of 6 tasks alike" in capsys.readouterr().out
+
+
+def test_another_model_or_other_data_is_refused(made, tmp_path, capsys):
+    path = changed(made, tmp_path, lambda content: content["trained"].update(checkpoint_sha256="0" * 64))
+    assert main(["report", "--verify", str(path)]) == 2
+    assert "not the one that was evaluated" in capsys.readouterr().err
+    path = changed(made, tmp_path, lambda content: content["evaluation"].update(fingerprint="0" * 64))
+    assert main(["report", "--verify", str(path)]) == 2
+    assert "is not what it was" in capsys.readouterr().err
+
+
+def test_a_setting_brings_back_its_tasks(made):
+    data = load_strokes()
+    content = json.loads((made / "result.json").read_text())
+    source = source_of(content["evaluation"], data, "examples")
+    assert setting_of(source, 6, "soft") == content["evaluation"]
+    assert (source.way, source.shot, source.queries, source.split) == (5, 1, 3, "test")
+
+
+def test_a_fingerprint_tells_splits_apart():
+    splits = load_strokes().splits
+    prints = {classes.fingerprint for classes in splits.values()}
+    assert len(prints) == len(splits)
+    assert splits["val"].fingerprint == load_strokes().splits["val"].fingerprint
