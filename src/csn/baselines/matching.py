@@ -1,7 +1,7 @@
 """Matching Networks (Vinyals et al., 2016): attention over the support, whose labels it averages.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding. Numbers of equations and sections are
-those of their paper; f' and g' are one and the same network here, as in their experiments.
+those of their paper; f' and g' are one and the same network here.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class SiameseNetwork(EmbeddingLearner):
 def pair_loss(scores: Tensor, same: Tensor) -> Tensor:
     """Section 3.2: cross-entropy of p, where half of the weight is on equal and half on unequal pairs.
 
-    Koch et al. draw as many pairs of one kind as of the other; the pairs of a task are 1 : C - 1.
+    Koch et al. draw pairs of both kinds at random; the pairs of a task are 1 : C - 1.
     """
     loss = F.binary_cross_entropy_with_logits(scores, same.to(scores.dtype), reduction="none")
     means = [loss[kind].sum() / kind.sum().clamp_min(1) for kind in (same, ~same)]

@@ -5,7 +5,7 @@ Everything is causal: what happens at the support does not depend on the query. 
 layer leaves behind what a later element needs of it, and each query costs one element of the sequence, not n + 1.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `c` features at a layer. Numbers of
-blocks and their sizes are those of their appendix for Omniglot.
+blocks and their sizes are those of programs that others wrote after their appendix for Omniglot.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class SNAIL(EmbeddingLearner):
     """Attention, temporal convolutions, attention, temporal convolutions, attention, a linear layer to the classes.
 
     size: d of the embedding. length: of the sequences it is laid out for (their NK + 1; by default one shot): dilations
-    1, 2, 4, ... until the convolutions see that far. Longer and shorter sequences work too. filters: of a convolution.
-    attention: sizes of keys and values of the three attentions.
+    1, 2, 4, ... until the convolutions see that far (theirs start at 2). Longer and shorter sequences work too.
+    filters: of a convolution. attention: sizes of keys and values of the three attentions.
 
     Order matters. In training the support is shuffled, so that no place in it comes to stand for a label.
     """
