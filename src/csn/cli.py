@@ -137,6 +137,9 @@ def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
     compare.add_argument(
         "--out", type=Path, metavar="FOLDER", help="runs, results and plot (default: runs/compare-DATA-WAYwSHOTs)"
     )
+    compare.add_argument(
+        "--results", type=Path, metavar="FOLDER", help="keep table, plot and result files here too, named after --out"
+    )
     _add_machine(compare)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import signal
 import sys
@@ -31,7 +30,7 @@ from csn.measure import QUERIES, evaluate, verify
 from csn.pictures import comparison_figure, contact_sheet
 from csn.report import task_figure, task_in_words, write_report
 from csn.reproduce_command import reproduce
-from csn.results import fill, read_results
+from csn.results import fill, json_bytes, read_results
 from csn.sentence_pictures import class_table, sentence_tables
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
@@ -133,12 +132,14 @@ def compare(options: argparse.Namespace) -> int:
         table.add_row(row["learner"], accuracy, f"{row['training']['tasks']:,}", *shown)
     console.print(table)
     picture = png(comparison_figure(content["rows"], title=f"{about}, {options.test_tasks} test tasks"))
-    for name, file in (
-        ("comparison.json", (json.dumps(content, indent=1) + "\n").encode()),
-        ("comparison.png", picture),
-    ):
-        write_atomically(folder / name, file)
-        say(f"written to {folder / name}")
+    files = {folder / "comparison.json": json_bytes(content), folder / "comparison.png": picture}
+    if options.results is not None:
+        kept = options.results / folder.name
+        files |= {kept.with_name(f"{kept.name}.json"): json_bytes(content), kept.with_name(f"{kept.name}.png"): picture}
+        files |= {kept / f"{each.folder.name}.json": json_bytes(results[each.name]) for each in contenders}
+    for path, file in files.items():
+        write_atomically(path, file)
+        say(f"written to {path}")
     return 0
 
 

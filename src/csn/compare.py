@@ -29,7 +29,7 @@ from csn.engine.run import open_run, origin
 from csn.learner import FewShotLearner
 from csn.model import CSN
 from csn.protocol import setting_of
-from csn.results import result_content
+from csn.results import json_bytes, result_content
 from csn.timing import floor_of, inference_step, ratios, training_step
 
 NEAREST = "nearest neighbour"
@@ -134,7 +134,7 @@ def result_of(
     run, started = open_run(contender.folder), time.monotonic()
     accuracies = evaluate(run.learner.to(device), source, tasks, device=device, on_progress=on_progress)
     content = result_content(run, setting, {"trained": accuracies}, started)
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(path, json_bytes(content))
     return content
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
 from csn.protocol import SOURCES, setting_of
-from csn.results import read_result, result_content
+from csn.results import json_bytes, read_result, result_content
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.verify import ask_again, check_summary, checkpoint_of
 
@@ -57,7 +56,7 @@ def evaluate(options: argparse.Namespace) -> int:
     setting = setting_of(source, tasks, options.attention or run.config.model.attention)
     name = f"result-{data.name}-{source.split}-{source.way}w{source.shot}s"
     out = options.out or options.run / f"{name}{'' if formed == 'random' else f'-{formed}'}.json"
-    write_atomically(out, (json.dumps(result_content(run, setting, results, started), indent=1) + "\n").encode())
+    write_atomically(out, json_bytes(result_content(run, setting, results, started)))
     say(f"written to {out}")
     return 0
 

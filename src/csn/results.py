@@ -2,7 +2,8 @@
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
 name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
-DATA" for how each number was made, or "overhead" for the cost of adaptation.
+DATA" for how each number was made, "compare-..." for a comparison kept under that name, or "overhead" for the cost of
+adaptation.
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
 def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
     if name == "overhead":
         return overhead_table(read_result(folder / "overhead.json"))
+    if name.startswith("compare-"):
+        return comparison_table(read_result(folder / f"{name}.json"), f"{to_root}{folder.name}/{name}")
     commands = name.startswith("commands ")
     data, *only = name.removeprefix("commands ").split()
     rows = [r for r in results if r.data == data and {r.formed, r.content["config"]["preset"]}.issuperset(only)]
@@ -201,6 +204,22 @@ def _commands(rows: Iterable[Result]) -> Iterable[str]:
             )
 
 
+def comparison_table(content: dict[str, Any], folder: str) -> str:
+    """Markdown: accuracy, training tasks and time, and the time of a task as a ratio to the floor."""
+    lines = ["| learner | accuracy | training tasks | time | training, x floor | inference, x floor | file |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in content["rows"]:
+        accuracy = str(Accuracy(row["accuracy"], row["interval"])).removesuffix(" %")
+        ratios = (f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference"))
+        training, link, minutes = row["training"], "", ""
+        if training["tasks"]:
+            minutes = f"{training['seconds'] / 60:.1f} min"
+            link = f"[result]({folder}/{row['learner'].replace(':', '-')}.json)"
+        cells = (row["learner"], accuracy, f"{training['tasks']:,}", minutes, *ratios, link)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def overhead_table(content: dict[str, Any]) -> str:
     """Markdown: the median ratio to the floor with its quartiles."""
     lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
@@ -208,6 +227,11 @@ def overhead_table(content: dict[str, Any]) -> str:
         cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
         lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def json_bytes(content: dict[str, Any]) -> bytes:
+    """A result as its file holds it."""
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def checkpoint_sha256(folder: Path) -> str:

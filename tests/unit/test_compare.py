@@ -13,6 +13,7 @@ from csn.build import DataEntry
 from csn.data.strokes import load_strokes
 from csn.data.toy_language import load_toy_language
 from csn.engine.evaluate import summarise
+from csn.results import comparison_table
 from csn.timing import Floor, ratios
 
 SMALL = ["--set", "model.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
@@ -48,7 +49,7 @@ def prototypical() -> compare.Contender:
 
 
 def test_a_table_a_plot_and_result_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("prototypical", "finetune-linear:paper", *FEW, "--out", "side") == 0
+    assert run("prototypical", "finetune-linear:paper", *FEW, "--out", "side", "--results", "kept") == 0
     shown = capsys.readouterr().out
     content = json.loads(Path("side/comparison.json").read_text())
     learners = {row["learner"]: row for row in content["rows"]}
@@ -68,6 +69,16 @@ def test_a_table_a_plot_and_result_files(capsys: pytest.CaptureFixture[str]) -> 
             assert 0 < low <= middle <= high
     assert "train" not in learners["nearest neighbour"]["time"]
     assert Path("side/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(Path("kept/side.json").read_text()) == content
+    assert Path("kept/side.png").read_bytes() == Path("side/comparison.png").read_bytes()
+    for folder in ("prototypical", "finetune-linear-paper"):
+        assert Path("kept/side", f"{folder}.json").read_bytes() == Path("side", folder, "result.json").read_bytes()
+    lines = comparison_table(content, "results/side").splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == [f"| {row['learner']}" for row in content["rows"]]
+    shown_accuracy = str(summarise(result["accuracies"]["trained"])).removesuffix(" %")
+    (line,) = (line for line in lines if "finetune-linear:paper" in line)
+    assert f"| {shown_accuracy} | 8 |" in line
+    assert line.endswith("[result](results/side/finetune-linear-paper.json) |")
 
 
 def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

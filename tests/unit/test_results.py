@@ -14,7 +14,7 @@ from csn.engine.evaluate import summarise
 from csn.results import fill, model_changes, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)?(results/[\w.-]+\.json)(?:#([\w-]+))?\)")
+ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)?(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
 PAGES = ("README.md", "docs/results.md", "docs/characters.md")
 
 
@@ -44,7 +44,12 @@ def test_a_row_shows_what_its_file_says(page: str, shown: str, file: str, learne
     assert result["summary"][learner]["accuracy"] == pytest.approx(mean, abs=1e-6)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*5w*s*.json")), ids=lambda path: path.name)
+RESULTS = sorted(
+    path for path in (ROOT / "results").rglob("*.json") if "accuracies" in json.loads(path.read_text(encoding="utf-8"))
+)
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_a_result_can_be_checked(path: Path) -> None:
     result = json.loads(path.read_text(encoding="utf-8"))
     assert result["evaluation"]["split"] == "test"
