@@ -212,8 +212,7 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         type=Path,
         nargs="+",
         metavar="FILE",
-        default=[Path("README.md"), Path("docs/results.md"), Path("docs/characters.md")],
-        help="pages whose marked tables are written anew (default: README.md docs/results.md docs/characters.md)",
+        help="pages whose marked tables are written anew (default: all of README.md and docs/ that have any)",
     )
     report.add_argument(
         "--verify",

@@ -30,7 +30,7 @@ from csn.measure import QUERIES, evaluate, verify
 from csn.pictures import comparison_figure, contact_sheet
 from csn.report import task_figure, task_in_words, write_report
 from csn.reproduce_command import reproduce
-from csn.results import fill, json_bytes, read_results
+from csn.results import fill, json_bytes, marked_pages, read_results
 from csn.sentence_pictures import class_table, sentence_tables
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 
@@ -166,9 +166,12 @@ def report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _report_results(folder: Path, pages: list[Path]) -> int:
+def _report_results(folder: Path, pages: list[Path] | None) -> int:
     """Write the marked tables of pages anew from the result files."""
     results = read_results(folder)
+    pages = marked_pages(folder.resolve().parent) if pages is None else pages
+    if not pages:
+        raise ValueError(f"no page beside {folder} has a table to fill: run this where README.md is, or name --pages")
     for page in pages:
         if not page.is_file():
             raise ValueError(f"there is no page {page}: run this where README.md is, or name pages with --pages")

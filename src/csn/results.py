@@ -2,8 +2,8 @@
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
 name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
-DATA" for how each number was made, "compare-..." for a comparison kept under that name, or "overhead" for the cost of
-adaptation.
+DATA" for how each number was made, "compare-..." for a comparison kept under that name (perhaps of some learners
+only), or "overhead" for the cost of adaptation.
 """
 
 from __future__ import annotations
@@ -150,6 +150,12 @@ def read_result(path: Path) -> dict[str, Any]:
     return content
 
 
+def marked_pages(root: Path) -> list[Path]:
+    """README.md and the pages of docs that have a table to fill."""
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [page for page in pages if page.is_file() and _BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
 def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
     """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
 
@@ -163,7 +169,10 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
     if name == "overhead":
         return overhead_table(read_result(folder / "overhead.json"))
     if name.startswith("compare-"):
-        return comparison_table(read_result(folder / f"{name}.json"), f"{to_root}{folder.name}/{name}")
+        comparison, *learners = name.split()
+        content = read_result(folder / f"{comparison}.json")
+        shown = [row for row in content["rows"] if not learners or row["learner"] in learners]
+        return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
     commands = name.startswith("commands ")
     data, *only = name.removeprefix("commands ").split()
     rows = [r for r in results if r.data == data and {r.formed, r.content["config"]["preset"]}.issuperset(only)]
@@ -204,11 +213,11 @@ def _commands(rows: Iterable[Result]) -> Iterable[str]:
             )
 
 
-def comparison_table(content: dict[str, Any], folder: str) -> str:
+def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
     """Markdown: accuracy, training tasks and time, and the time of a task as a ratio to the floor."""
     lines = ["| learner | accuracy | training tasks | time | training, x floor | inference, x floor | file |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for row in content["rows"]:
+    for row in rows:
         accuracy = str(Accuracy(row["accuracy"], row["interval"])).removesuffix(" %")
         ratios = (f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference"))
         training, link, minutes = row["training"], "", ""

@@ -73,7 +73,7 @@ def test_a_table_a_plot_and_result_files(capsys: pytest.CaptureFixture[str]) -> 
     assert Path("kept/side.png").read_bytes() == Path("side/comparison.png").read_bytes()
     for folder in ("prototypical", "finetune-linear-paper"):
         assert Path("kept/side", f"{folder}.json").read_bytes() == Path("side", folder, "result.json").read_bytes()
-    lines = comparison_table(content, "results/side").splitlines()[2:]
+    lines = comparison_table(content["rows"], "results/side").splitlines()[2:]
     assert [line.split(" | ")[0] for line in lines] == [f"| {row['learner']}" for row in content["rows"]]
     shown_accuracy = str(summarise(result["accuracies"]["trained"])).removesuffix(" %")
     (line,) = (line for line in lines if "finetune-linear:paper" in line)
