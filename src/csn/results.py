@@ -90,6 +90,8 @@ class Result:
             parts.append(f"trained on {config['data']['name']}")
         if config["data"]["way"] != self.content["evaluation"]["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
+        if config["train"]["seed"]:
+            parts.append(f"seed {config['train']['seed']}")
         return ", ".join(parts)
 
     @property
