@@ -72,26 +72,21 @@ def measure_timing(
         raise ValueError(f"quartiles need 3 repeats or more, got {repeats}: 11 or more are worth reading")
     if threads < 1:
         raise ValueError(f"a measurement needs 1 thread or more, got {threads}")
-    benches, axes = dict(BENCHES), list(AXES)
+    benches = {name: quick_bench(bench) if quick else bench for name, bench in BENCHES.items()}
+    axes = [quick_axis(axis) if quick else axis for axis in AXES]
     peaks = [(name, each, phase) for name in benches for each in benches[name].contenders for phase in PHASES]
-    if quick:
-        benches, axes = (
-            {name: quick_bench(bench) for name, bench in benches.items()},
-            [quick_axis(axis) for axis in axes],
-        )
-        peaks = [("images", FLOOR, "inference")]
+    peaks = [("images", FLOOR, "inference")] if quick else peaks
     tell = _counted(on_progress, len(PHASES) * (len(benches) + len(axes)) + len(peaks))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     keep_freed_memory()
     try:
-        content = _measured(benches, axes, repeats, quick, tell)
-        for bench, name, phase in peaks:
-            tell(f"memory of {name}, {phase}")
-            row = next(row for row in content["rows"] if (row["bench"], row["learner"]) == (bench, name))
-            row["peak_mb"][phase], row["added_mb"][phase] = peak_memory(
-                bench, name, phase, threads=threads, small=quick
-            )
+        content = _measured(benches, axes, repeats, tell)
+        rows = {(row["bench"], row["learner"]): row for row in content["rows"]}
+        for name, each, phase in peaks:
+            tell(f"{name}, memory of {each}, {phase}")
+            peak = peak_memory(name, each, phase, threads=threads, small=quick)
+            rows[name, each]["peak_mb"][phase], rows[name, each]["added_mb"][phase] = peak
         return {**content, "repeats": repeats, "quick": quick, "time": MEANING, **origin()}
     finally:
         torch.set_num_threads(before)
@@ -104,7 +99,7 @@ def _counted(tell: Callable[[str], None] | None, total: int) -> Callable[[str], 
 
 
 def _measured(
-    benches: dict[str, Bench], axes: Sequence[Axis], repeats: int, quick: bool, tell: Callable[[str], None]
+    benches: dict[str, Bench], axes: Sequence[Axis], repeats: int, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """All times."""
     rows, floor_seconds, gradient_over_df = [], {}, {}
@@ -113,7 +108,7 @@ def _measured(
         for phase in PHASES:
             tell(f"{name}, {phase}")
             steps = {contender: bench.step(contender, phase) for contender in bench.contenders}
-            times[phase] = step_times(steps, repeats, 0 if quick else SECONDS)
+            times[phase] = step_times(steps, repeats, 0 if bench.small else SECONDS)
         floor_seconds[name] = {p: round(statistics.median(times[p][FLOOR]) / bench.tasks, 6) for p in PHASES}
         for contender in bench.contenders:
             ratios = {phase: _quartiles(over(times[phase][contender], times[phase][FLOOR])) for phase in PHASES}
@@ -121,7 +116,7 @@ def _measured(
         if GRADIENT in bench.presets:
             gradient_over_df = {p: _quartiles(over(times[p][GRADIENT], times[p][DIRECT_FEEDBACK])) for p in PHASES}
     settings = {name: _setting(bench) for name, bench in benches.items()}
-    growth = [_growth(axis, repeats, quick, tell) for axis in axes]
+    growth = [_growth(axis, repeats, tell) for axis in axes]
     return {
         "rows": rows,
         "benches": settings,
@@ -131,14 +126,14 @@ def _measured(
     }
 
 
-def _growth(axis: Axis, repeats: int, quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+def _growth(axis: Axis, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
     """Time of a task from point to point; all points and contenders of a phase take turns."""
     benches = {point: axis.at(point) for point in axis.points}
     curves: dict[str, dict[str, list[Quartiles]]] = {}
     for phase in PHASES:
         tell(f"growth over {axis.name}, {phase}")
         steps = {(p, name): bench.step(name, phase) for p, bench in benches.items() for name in bench.contenders}
-        seconds = step_times(steps, repeats, 0 if quick else GROWTH_SECONDS)
+        seconds = step_times(steps, repeats, 0 if axis.bench.small else GROWTH_SECONDS)
         times = {(p, name): [value / benches[p].tasks for value in values] for (p, name), values in seconds.items()}
         unit = times[axis.points[0], FLOOR]
         curves[phase] = {
