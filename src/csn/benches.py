@@ -124,9 +124,12 @@ def quick_bench(bench: Bench) -> Bench:
     return replace(bench, small=True)
 
 
-def quick_axis(axis: Axis) -> Axis:
-    """Two points, and of the presets the one whose floor it is."""
-    return replace(axis, points=axis.points[:2], bench=replace(axis.bench, presets=(axis.bench.floor,), small=True))
+def quick_axes() -> tuple[Axis, ...]:
+    """One axis of images and that of sentences, two points each, and of the presets the one whose floor it is."""
+    return tuple(
+        replace(axis, points=axis.points[:2], bench=replace(axis.bench, presets=(axis.bench.floor,), small=True))
+        for axis in (AXES[0], AXES[-1])
+    )
 
 
 _IN_A_FRESH_PROCESS = """

@@ -25,7 +25,7 @@ from csn.benches import (
     Axis,
     Bench,
     peak_memory,
-    quick_axis,
+    quick_axes,
     quick_bench,
 )
 from csn.drawing import blank_figure, png
@@ -67,13 +67,13 @@ def run_timing(
 def measure_timing(
     *, repeats: int, threads: int, quick: bool = False, on_progress: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
-    """timing.json. quick: tiny networks, two points of growth, the memory of the floor alone: to see that it works."""
+    """timing.json. quick: tiny networks, little growth, the memory of the floor alone: to see that it works."""
     if repeats < 3:
         raise ValueError(f"quartiles need 3 repeats or more, got {repeats}: 11 or more are worth reading")
     if threads < 1:
         raise ValueError(f"a measurement needs 1 thread or more, got {threads}")
     benches = {name: quick_bench(bench) if quick else bench for name, bench in BENCHES.items()}
-    axes = [quick_axis(axis) if quick else axis for axis in AXES]
+    axes = quick_axes() if quick else AXES
     peaks = [(name, each, phase) for name in benches for each in benches[name].contenders for phase in PHASES]
     peaks = [("images", FLOOR, "inference")] if quick else peaks
     tell = _counted(on_progress, len(PHASES) * (len(benches) + len(axes)) + len(peaks))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import mmap
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ import pytest
 import torch
 
 from csn import time_tables
-from csn.benches import AXES, BENCHES, FLOOR, IMAGES, PHASES, SENTENCES, Bench, quick_axis, quick_bench
+from csn.benches import AXES, BENCHES, FLOOR, IMAGES, PHASES, SENTENCES, Bench, quick_axes, quick_bench
 from csn.time_tables import measure_timing, run_timing, timing_csv, timing_markdown
 from csn.timing import Floor, Peak, SentenceFloor, over, peak_of, step_times
 from csn.timing_pictures import growth_figure, timing_figure
 
-QUICK_PARTS = 13  # 2 benches and 4 axes in 2 phases, 1 process
+QUICK_PARTS = 9  # 2 benches and 2 axes in 2 phases, 1 process
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +93,6 @@ def test_growth_starts_at_the_floor_of_the_first_point(measured: tuple[dict[str,
     growths = {growth["axis"]: growth for growth in measured[0]["growth"]}
     assert {axis: growth["points"] for axis, growth in growths.items()} == {
         "ways": [5, 10],
-        "shots": [1, 5],
-        "tasks a step": [1, 4],
         "words of a sentence": [10, 20],
     }
     for axis, growth in growths.items():
@@ -111,7 +111,7 @@ def test_memory_is_that_of_a_process_of_its_own(measured: tuple[dict[str, Any], 
 def test_progress_counts_every_part(measured: tuple[dict[str, Any], list[str]]) -> None:
     told = measured[1]
     assert [line.split(":")[0] for line in told] == [f"{i} of {QUICK_PARTS}" for i in range(1, QUICK_PARTS + 1)]
-    assert told[4] == "5 of 13: growth over ways, train"
+    assert told[4] == "5 of 9: growth over ways, train"
 
 
 def test_the_time_of_a_step_is_shared_by_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_contenders_are_awake_and_the_same_each_time() -> None:
     assert one.base.output.weight.abs().sum() > 0
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     assert isinstance(bench.learner(FLOOR), Floor)
-    assert isinstance(quick_axis(AXES[3]).bench.learner(FLOOR), SentenceFloor)
+    assert isinstance(quick_axes()[-1].bench.learner(FLOOR), SentenceFloor)
 
 
 def test_every_contender_takes_its_turn_in_every_repeat() -> None:
@@ -161,8 +161,17 @@ def test_every_contender_takes_its_turn_in_every_repeat() -> None:
     assert over([3.0, 4.0], [1.5, 8.0]) == [2.0, 0.5]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot forget an earlier peak")
 def test_peak_memory_sees_what_a_step_needs() -> None:
-    assert peak_of(lambda: torch.ones(64 << 18)).added >= 60  # 64 MB of floats
+    """Pages of its own, not from the allocator, which may have some left from other tests."""
+
+    def step() -> torch.Tensor:
+        with mmap.mmap(-1, 64 << 20) as pages:
+            for _ in range(64):
+                pages.write(bytes(1 << 20))
+        return torch.zeros(())
+
+    assert 60 <= peak_of(step).added < 90
     assert peak_of(lambda: torch.zeros(())).added < 30
 
 
