@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -30,46 +28,33 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from csn.base.cnn import CNN
-from csn.base.lstm import LSTM
-from csn.base.resnet import ResNet
 from csn.build import build_learner
 from csn.config import load_preset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.run import origin
-from csn.episode import Episode, Examples
+from csn.episode import Episode
 from csn.model import CSN
-from csn.timing import Floor, SentenceFloor, inference_step, ratios, training_step
+from csn.timing import (
+    IMAGE,
+    QUERIES,
+    VOCABULARY,
+    WORDS,
+    Floor,
+    SentenceFloor,
+    inference_step,
+    peak_of,
+    random_episode,
+    random_sentences,
+    ratios,
+    training_step,
+    wake,
+)
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
 RESNETS = {"adaresnet": (1.0, 84), "adaresnet-small": (0.25, 64)}  # width, side
 KINDS = ("df", "gradient")
-QUERIES = 5
-SENTENCE_TASKS, WORDS, VOCABULARY = 8, 25, 1000
-
-
-def random_sentences(way: int, shot: int) -> Episode:
-    """Random words around a blank in the middle."""
-
-    def examples(per_class: int) -> Examples:
-        labels = torch.arange(way).repeat_interleave(per_class).expand(SENTENCE_TASKS, -1)
-        x = torch.randint(3, VOCABULARY, (*labels.shape, WORDS))
-        x[..., WORDS // 2] = 1
-        return Examples(x, labels)
-
-    return Episode(examples(shot), examples(QUERIES), way)
-
-
-def random_episode(way: int, shot: int, image: tuple[int, int, int] = (1, 28, 28), tasks: int = 1) -> Episode:
-    """Noise, by default of Omniglot's shape: time does not depend on what the images show."""
-
-    def examples(per_class: int) -> Examples:
-        labels = torch.arange(way).repeat_interleave(per_class).expand(tasks, -1)
-        return Examples(torch.rand(tasks, way * per_class, *image), labels)
-
-    return Episode(examples(shot), examples(QUERIES), way)
 
 
 def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
@@ -86,15 +71,13 @@ def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
         models = {kind: build_learner(preset, image, way) for kind, preset in presets.items()}
         return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot, image)
     way, shot = SETTINGS[name]
-    models = {kind: build_learner(load_preset(f"adacnn-{kind}").model, (1, 28, 28), way) for kind in KINDS}
+    models = {kind: build_learner(load_preset(f"adacnn-{kind}").model, IMAGE, way) for kind in KINDS}
     return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot)
 
 
 def _awake(models: dict[str, CSN]) -> dict[str, CSN]:
-    """Softmax layers start at 0, which would leave the hidden layers no gradient and eq. 2 nothing to do."""
     for model in models.values():
-        assert isinstance(model.base, CNN | ResNet | LSTM)
-        nn.init.normal_(model.base.output.weight, std=0.2)
+        wake(model)
     return models
 
 
@@ -110,15 +93,7 @@ def peak_memory(name: str, phase: str, kind: str, threads: int) -> int:
 def print_peak(name: str, phase: str, kind: str) -> None:
     """What `peak_memory` runs in the other process."""
     learners, episode = contenders(name)
-    step = PHASES[phase](learners[kind], episode)
-    step()
-    step()
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux getrusage would count what the parent had when it started this process
-        peak = int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) >> 10
-    else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)
-    print(peak)
+    print(peak_of(PHASES[phase](learners[kind], episode)).process)
 
 
 def main() -> None:

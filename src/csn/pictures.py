@@ -98,7 +98,7 @@ def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Fig
             if phase not in row["time"]:
                 continue
             (low, x, high), y, half = row["time"][phase], 100 * row["accuracy"], 100 * row["interval"]
-            color = _owner_colour(row["learner"])
+            color = owner_colour(row["learner"])
             axes.errorbar(x, y, half, [[x - low], [high - x]], "o", color=color, markersize=11, linewidth=1)
             axes.text(x, y, str(number), color="white", size=7, weight="bold", ha="center", va="center_baseline")
         axes.set_xscale("log")
@@ -113,12 +113,12 @@ def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Fig
     names.set_axis_off()
     for number, row in enumerate(rows, start=1):
         line = f"{number:>2}  {row['learner']}"
-        names.text(0, 1 - 0.06 * number, line, color=_owner_colour(row["learner"]), size=9, parse_math=False)
+        names.text(0, 1 - 0.06 * number, line, color=owner_colour(row["learner"]), size=9, parse_math=False)
     figure.text(MARGIN / WIDTH, 0.94, title, size=12, weight="bold", color=INK, parse_math=False)
     return figure
 
 
-def _owner_colour(learner: str) -> str:
+def owner_colour(learner: str) -> str:
     """Conditionally shifted neurons stand out."""
     return ORANGE if learner.startswith(("ada", "lstm-ada")) else BLUE
 

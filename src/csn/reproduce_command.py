@@ -26,7 +26,9 @@ from csn.reproduce import ABLATION, Cell, measure, plan, read_seconds, results_o
 from csn.result_pictures import Mark, accuracy_figure
 from csn.results import Result, accuracy_table
 from csn.terminal import console, progress_bar, say
+from csn.time_tables import run_timing
 
+TIMING = "timing"
 POLL = 1.0  # seconds between looks at running cells
 CSV_COLUMNS = (
     *("tasks", "formed", "model", "recipe", "paper", "accuracy", "interval"),
@@ -36,6 +38,8 @@ CSV_COLUMNS = (
 
 def reproduce(options: argparse.Namespace) -> int:
     """`csn reproduce`."""
+    if options.table == TIMING:
+        return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     seconds = None if options.budget is None else read_seconds(options.budget)
@@ -59,6 +63,18 @@ def reproduce(options: argparse.Namespace) -> int:
     for name in failed:
         say(f"failed: {name}, see {options.runs / name}.log")
     return 1 if failed else 0
+
+
+def _timing(options: argparse.Namespace) -> int:
+    """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
+    if options.dry_run:
+        where = options.results / TIMING
+        say(f"times of random tasks, {options.repeats} interleaved repeats, into {where}: ten minutes or so")
+        return 0
+    threads = 1 if options.threads is None else options.threads
+    for path in run_timing(options.results / TIMING, repeats=options.repeats, threads=threads, tell=say):
+        say(f"written to {path}")
+    return 0
 
 
 def _within(cells: Sequence[Cell], seconds: float) -> list[Cell]:

@@ -5,19 +5,31 @@ Contenders take turns within one process, repeat after repeat, so that whatever 
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.base.lstm import LSTM
+from csn.base.sentences import BLANK
 from csn.config import TrainConfig
 from csn.engine.train import build_optimizer
-from csn.episode import Episode
+from csn.episode import Episode, Examples
 from csn.learner import EpisodeOutput
 from csn.model import CSN
+
+QUERIES = 5  # of a class
+IMAGE = (1, 28, 28)  # Omniglot's
+WORDS, VOCABULARY, SENTENCE_TASKS = 25, 1000, 8  # of a sentence, in all, a step
+Step = Callable[[], Tensor]
+Contender = TypeVar("Contender", bound=Hashable)
 
 
 class Floor(nn.Module):
@@ -58,7 +70,7 @@ class SentenceFloor(nn.Module):
         return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
 
 
-def training_step(learner: nn.Module, episode: Episode, config: TrainConfig | None = None) -> Callable[[], Tensor]:
+def training_step(learner: nn.Module, episode: Episode, config: TrainConfig | None = None) -> Step:
     """One whole step: loss, gradients, optimizer."""
     optimizer = build_optimizer(learner, config or TrainConfig())
     learner.train()
@@ -73,7 +85,7 @@ def training_step(learner: nn.Module, episode: Episode, config: TrainConfig | No
     return step
 
 
-def inference_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]:
+def inference_step(learner: nn.Module, episode: Episode) -> Step:
     """Description and prediction."""
     learner.eval()
 
@@ -84,31 +96,101 @@ def inference_step(learner: nn.Module, episode: Episode) -> Callable[[], Tensor]
     return step
 
 
-def ratios(steps: dict[str, Callable[[], Tensor]], repeats: int, seconds: float = 0.15) -> dict[str, list[float]]:
+def ratios(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0.15) -> dict[Contender, list[float]]:
     """Time of each contender over the first one's, one ratio per repeat; a repeat lasts `seconds` per contender."""
+    times = step_times(steps, repeats, seconds)
+    return {contender: over(values, times[next(iter(times))]) for contender, values in times.items()}
+
+
+def over(times: list[float], others: list[float]) -> list[float]:
+    """The ratio within each repeat."""
+    return [one / other for one, other in zip(times, others, strict=True)]
+
+
+def step_times(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0.15) -> dict[Contender, list[float]]:
+    """Seconds of a step of each contender, one number per repeat; a repeat lasts `seconds` per contender."""
     counts = {}
-    for name, step in steps.items():
+    for contender, step in steps.items():
         step()
         started = time.perf_counter()
         step()
-        counts[name] = max(1, round(seconds / (time.perf_counter() - started)))
-    results: dict[str, list[float]] = {name: [] for name in steps}
-    names = list(steps)
+        counts[contender] = max(1, round(seconds / (time.perf_counter() - started)))
+    results: dict[Contender, list[float]] = {contender: [] for contender in steps}
+    contenders = list(steps)
     for repeat in range(repeats):
-        times = {}
-        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+        first = repeat % len(contenders)
+        for contender in contenders[first:] + contenders[:first]:
             started = time.perf_counter()
-            for _ in range(counts[name]):
-                steps[name]()
-            times[name] = (time.perf_counter() - started) / counts[name]
-        for name in names:
-            results[name].append(times[name] / times[names[0]])
+            for _ in range(counts[contender]):
+                steps[contender]()
+            results[contender].append((time.perf_counter() - started) / counts[contender])
     return results
 
 
 def floor_of(csn: CSN) -> nn.Module:
-    """The floor of a CSN's two networks; its softmax layer, which starts at 0, is woken so that gradients pass it."""
+    """The floor of a CSN's two networks, awake so that gradients pass its softmax layer."""
+    wake(csn)
+    return SentenceFloor(csn) if isinstance(csn.base, LSTM) else Floor(csn)
+
+
+def wake(csn: CSN) -> None:
+    """Softmax layers start at 0, which would leave the hidden layers no gradient and eq. 2 nothing to do."""
     output = getattr(csn.base, "output", None)
     if isinstance(output, nn.Linear):
         nn.init.normal_(output.weight, std=0.2)
-    return SentenceFloor(csn) if isinstance(csn.base, LSTM) else Floor(csn)
+
+
+def random_episode(way: int, shot: int, image: tuple[int, int, int] = IMAGE, tasks: int = 1) -> Episode:
+    """Noise, by default of Omniglot's shape: time does not depend on what the images show."""
+
+    def examples(per_class: int) -> Examples:
+        labels = _labels(tasks, way, per_class)
+        return Examples(torch.rand(*labels.shape, *image), labels)
+
+    return Episode(examples(shot), examples(QUERIES), way)
+
+
+def random_sentences(way: int, shot: int, words: int = WORDS, tasks: int = SENTENCE_TASKS) -> Episode:
+    """Random words around a blank in the middle; every sentence fills the window."""
+
+    def examples(per_class: int) -> Examples:
+        labels = _labels(tasks, way, per_class)
+        x = torch.randint(3, VOCABULARY, (*labels.shape, words))
+        x[..., words // 2] = BLANK
+        return Examples(x, labels)
+
+    return Episode(examples(shot), examples(QUERIES), way)
+
+
+def _labels(tasks: int, way: int, per_class: int) -> Tensor:
+    """(tasks, way * per_class), class by class."""
+    return torch.arange(way).repeat_interleave(per_class).expand(tasks, -1)
+
+
+class Peak(NamedTuple):
+    """MB: what a process had at most, and how much of it the steps added to what it had before them."""
+
+    process: int
+    added: int
+
+
+def peak_of(step: Step) -> Peak:
+    """Peak memory of this process over two steps; only in a fresh one does it belong to them alone."""
+    with contextlib.suppress(OSError):  # Linux: the peak is counted from here on, without what imports needed
+        Path("/proc/self/clear_refs").write_text("5")
+    before = _peak_memory()
+    step()
+    step()
+    after = _peak_memory()
+    return Peak(after, after - before)
+
+
+def _peak_memory() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux getrusage would count what the parent had when it started this process
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        assert found is not None
+        return int(found[1]) >> 10
+    import resource  # there is none on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)

@@ -31,8 +31,9 @@ LAYERS: list[set[str]] = [
     {"csn.model", "csn.baselines"},
     {"csn.presets", "csn.config", "csn.build", "csn.build_baselines"},
     {"csn.engine"},
-    {"csn.drawing", "csn.pictures", "csn.result_pictures", "csn.sentence_pictures"},
-    {"csn.report", "csn.protocol", "csn.results", "csn.timing", "csn.verify", "csn.compare", "csn.reproduce"},
+    {"csn.drawing", "csn.pictures", "csn.result_pictures", "csn.sentence_pictures", "csn.timing_pictures"},
+    {"csn.report", "csn.protocol", "csn.results", "csn.verify", "csn.compare", "csn.reproduce"}
+    | {"csn.timing", "csn.benches", "csn.time_tables"},
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},

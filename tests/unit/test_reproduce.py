@@ -160,3 +160,15 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     path.write_text(json.dumps(content | {"format": 99}))
     with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
         cell.missing(results)
+
+
+def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
+    def measured(folder: Path, *, repeats: int, threads: int, tell) -> list[Path]:
+        tell(f"{repeats} repeats, {threads} thread")
+        return [folder / "timing.md"]
+
+    assert main(["reproduce", "timing", "--dry-run"]) == 0
+    assert "11 interleaved repeats, into results/timing" in capsys.readouterr().out
+    monkeypatch.setattr("csn.reproduce_command.run_timing", measured)
+    assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
+    assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
