@@ -24,7 +24,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.run import read_log
 from csn.reproduce import ABLATION, Cell, measure, plan, read_seconds, results_of, within_budget
 from csn.result_pictures import Mark, accuracy_figure
-from csn.results import Result, accuracy_table
+from csn.results import Result, accuracy_table, by_seed, pooled
 from csn.terminal import console, progress_bar, say
 from csn.time_tables import run_timing
 
@@ -204,7 +204,9 @@ def _write_table(table: str, found: list[Result], folder: Path) -> None:
     files = {
         f"{table}.md": accuracy_table(found, ".").encode(),
         f"{table}.csv": _csv(found).encode(),
-        f"{table}.png": png(accuracy_figure([_mark(result) for result in found], title=f"Reproduction of {table}")),
+        f"{table}.png": png(
+            accuracy_figure([_mark(seeds) for seeds in by_seed(found)], title=f"Reproduction of {table}")
+        ),
     }
     for name, content in files.items():
         write_atomically(folder / name, content)
@@ -225,15 +227,16 @@ def _csv(found: Sequence[Result]) -> str:
     return file.getvalue()
 
 
-def _mark(result: Result) -> Mark:
-    """A result as a line of the picture."""
+def _mark(seeds: Sequence[Result]) -> Mark:
+    """A result, perhaps of several seeds, as a line of the picture."""
+    result, accuracy = seeds[0], pooled(seeds)
     evaluation = result.content["evaluation"]
     formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
     number = re.match(r"[\d.]+", result.published)
     return Mark(
         group=f"{result.data} {evaluation['way']}-way {evaluation['shot']}-shot{formed}",
         label=result.name.replace("`", ""),
-        accuracy=100 * result.accuracy.mean,
-        interval=100 * result.accuracy.interval,
+        accuracy=100 * accuracy.mean,
+        interval=100 * accuracy.interval,
         paper=float(number[0]) if number else None,
     )

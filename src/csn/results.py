@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -90,16 +91,20 @@ class Result:
             parts.append(f"trained on {config['data']['name']}")
         if config["data"]["way"] != self.content["evaluation"]["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
-        if config["train"]["seed"]:
-            parts.append(f"seed {config['train']['seed']}")
         return ", ".join(parts)
+
+    @property
+    def seed(self) -> int:
+        """Of its training."""
+        return int(self.content["config"]["train"]["seed"])
 
     @property
     def place(self) -> tuple[Any, ...]:
         """Where it stands in a table."""
         evaluation = self.content["evaluation"]
         order = [TRAINED, "untrained", "nearest neighbour"]
-        return evaluation["way"], evaluation["shot"], self.formed != "random", order.index(self.learner), self.name
+        formed = self.formed != "random"
+        return evaluation["way"], evaluation["shot"], formed, order.index(self.learner), self.name, self.seed
 
 
 @functools.cache
@@ -187,17 +192,40 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
 def accuracy_table(rows: Iterable[Result], folder: str) -> str:
     """Markdown: tasks, model, the paper's accuracy, ours, training up to the model chosen, file."""
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
-    for result in rows:
+    for seeds in by_seed(rows):
+        result = seeds[0]
         evaluation, trained = result.content["evaluation"], result.content["trained"]
         formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
         tasks = f"{evaluation['way']}-way {evaluation['shot']}-shot{formed}"
         cost = f"{trained['tasks']:,} {result.unit}, {trained['seconds'] / 60:.0f} min"
         cost = cost if result.learner == TRAINED else ""
         anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
-        link = f"[result]({folder}/{result.path.name}{anchor})"
-        accuracy = str(result.accuracy).removesuffix(" %")
-        lines.append(f"| {tasks} | {result.name} | {result.published} | {accuracy} | {cost} | {link} |")
+        links = ", ".join(f"[result]({folder}/{each.path.name}{anchor})" for each in seeds)
+        lines.append(f"| {tasks} | {result.name} | {result.published} | {over_seeds(seeds)} | {cost} | {links} |")
     return "\n".join(lines)
+
+
+def by_seed(results: Iterable[Result]) -> list[list[Result]]:
+    """Results that differ in the seed of their training alone, together."""
+    together: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        together.setdefault((result.data, *result.place[:-1]), []).append(result)
+    return [sorted(seeds, key=lambda result: result.seed) for seeds in together.values()]
+
+
+def pooled(seeds: Sequence[Result]) -> Accuracy:
+    """Of several trainings: the mean over tasks and seeds, and its interval over tasks."""
+    if len(seeds) == 1:
+        return seeds[0].accuracy
+    tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
+    return summarise([math.fsum(task) / len(seeds) for task in tasks])
+
+
+def over_seeds(seeds: Sequence[Result]) -> str:
+    """The pooled accuracy, and from where to where the seeds reach."""
+    shown = str(pooled(seeds)).removesuffix(" %")
+    means = sorted(100 * each.accuracy.mean for each in seeds)
+    return shown if len(seeds) == 1 else f"{shown} ({len(seeds)} seeds, {means[0]:.2f} to {means[-1]:.2f})"
 
 
 def _commands(rows: Iterable[Result]) -> Iterable[str]:

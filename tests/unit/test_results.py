@@ -11,7 +11,7 @@ import pytest
 from csn import cli
 from csn.config import preset_names
 from csn.engine.evaluate import summarise
-from csn.results import fill, marked_pages, model_changes, published, read_results
+from csn.results import accuracy_table, fill, marked_pages, model_changes, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
@@ -146,3 +146,17 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
     assert not any("snail" in line for line in filled)
     Path("docs/deep/page.md").unlink()
     assert cli.main(["report"]) == 2
+
+
+def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    for seed, accuracies in ((0, [0.5, 0.7, 0.9]), (1, [0.7, 0.7, 0.7]), (2, [0.9, 0.7, 0.5])):
+        content["config"]["train"]["seed"] = seed
+        content["accuracies"] = {"trained": accuracies}
+        mean, interval = summarise(accuracies)
+        content["summary"] = {"trained": {"accuracy": mean, "interval": interval}}
+        (tmp_path / f"{2 - seed}.json").write_text(json.dumps(content))
+    (row,) = accuracy_table(read_results(tmp_path), "r").splitlines()[2:]
+    # Every task has a mean of 0.7 over the seeds, so that between tasks there is no spread left.
+    assert "| 70.00 ± 0.00 (3 seeds, 70.00 to 70.00) |" in row
+    assert row.endswith("| [result](r/2.json), [result](r/1.json), [result](r/0.json) |")
