@@ -187,9 +187,10 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
 
 
 def results_of(cells: Iterable[Cell], folder: Path) -> list[Result]:
-    """Every result of these cells that is there, in their order."""
+    """Every result of these cells that is there: by data and size of the tasks, and then in their order."""
     paths = [folder / cell.result(test) for cell in cells for test in cell.tests]
-    return [Result(path, read_result(path), "trained") for path in paths if path.exists()]
+    found = [Result(path, read_result(path), "trained") for path in paths if path.exists()]
+    return sorted(found, key=lambda result: (result.data, *result.place[:3]))
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
