@@ -99,12 +99,12 @@ def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path)
     """What is there and what will be trained."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
     table = Table(title=f"{len(open_cells)} of {len(cells)} cells to train")
-    for header in ("cell", "training tasks", "result files"):
-        table.add_column(header, no_wrap=header != "result files")
+    for header in ("cell", "tasks", "results"):
+        table.add_column(header, no_wrap=True)
     for cell in cells:
         there = len(cell.tests) - len(cell.missing(results))
         todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
-        table.add_row(cell.name, todo, f"{there} of {len(cell.tests)}")
+        table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}")
     console.print(table)
 
 
