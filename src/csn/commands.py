@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from csn.report import task_figure, task_in_words, write_report
 from csn.reproduce_command import reproduce
 from csn.results import fill, json_bytes, marked_pages, read_results
 from csn.sentence_pictures import class_table, sentence_tables
-from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
+from csn.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal
 
 __all__ = [
     "adapt",
@@ -84,7 +83,7 @@ def _run(trainer: TrainingLoop, folder: Path) -> Outcome:
             log(report)
             show(report)
 
-        with _stop_signal() as should_stop:
+        with stop_signal() as should_stop:
             return trainer.run(listener, should_stop)
 
 
@@ -268,22 +267,3 @@ def _training_progress(trainer: TrainingLoop) -> Iterator[Any]:
             progress.update(bar, completed=report.tasks, rate=rate, loss=mean["loss"], accuracy=mean["accuracy"])
 
         yield show
-
-
-@contextmanager
-def _stop_signal() -> Iterator[Any]:
-    """The first Ctrl-C (or SIGTERM) asks training to save and stop; a second one ends the program at once."""
-    asked = False
-
-    def ask(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -25,7 +25,7 @@ from csn.engine.run import read_log
 from csn.reproduce import ABLATION, Cell, measure, plan, read_seconds, results_of, within_budget
 from csn.result_pictures import Mark, accuracy_figure
 from csn.results import Result, accuracy_table, by_seed, pooled
-from csn.terminal import console, progress_bar, say
+from csn.terminal import console, progress_bar, say, stop_signal
 from csn.time_tables import run_timing
 
 TIMING = "timing"
@@ -124,11 +124,13 @@ def _run_all(cells: Sequence[Cell], options: argparse.Namespace, results: Path) 
     options.runs.mkdir(parents=True, exist_ok=True)
     total = sum(cell.config.train.tasks for cell in cells)
     finished = 0
-    with progress_bar("[bold]{task.description}") as progress:
+    with progress_bar("[bold]{task.description}") as progress, stop_signal() as should_stop:
         overall = progress.add_task("all cells", total=total)
         bars = {}
         try:
             while waiting or running:
+                if should_stop():
+                    return None
                 while waiting and len(running) < options.jobs:
                     cell = waiting.pop(0)
                     bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks)
@@ -148,13 +150,12 @@ def _run_all(cells: Sequence[Cell], options: argparse.Namespace, results: Path) 
                 for name, tasks in done.items():
                     progress.update(bars[name], completed=tasks)
                 progress.update(overall, completed=finished + sum(done.values()))
-        except KeyboardInterrupt:
+        finally:
             for each in running:
                 each.process.terminate()  # training saves and stops
             for each in running:
                 each.process.wait()
                 each.log.close()
-            return None
     return failed
 
 

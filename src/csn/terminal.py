@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -48,3 +51,22 @@ def prepare_machine(options: argparse.Namespace) -> torch.device:
         torch.set_num_threads(options.threads)
     keep_freed_memory()
     return choose_device(options.device)
+
+
+@contextmanager
+def stop_signal() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C (or SIGTERM) asks a long job to save and stop; a second one ends the program at once."""
+    asked = False
+
+    def ask(number: int, frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,14 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
     monkeypatch.setattr("csn.reproduce_command.run_timing", measured)
     assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
     assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
+
+
+def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "csn.reproduce_command._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running"
+    )
+    assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
+    assert "go on with the same command" in capsys.readouterr().out
+    assert not Path("results").exists()
+    # Asked to stop before it had begun or while it trained, it is gone.
+    assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
