@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from csn.terminal import console, say
+from csn.terminal import console, prepare_machine, say
 
 if TYPE_CHECKING:
     from csn.classifier import FewShotClassifier
@@ -20,9 +20,9 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
 
 def adapt(options: argparse.Namespace) -> int:
     """`csn adapt`: a folder per label -> a task file."""
-    files = labelled_files(options.images)
+    files, device = labelled_files(options.images), str(prepare_machine(options))
     classifier = _classifier()(
-        options.model, run=options.run, unknown_threshold=options.unknown_threshold, device=options.device
+        options.model, run=options.run, unknown_threshold=options.unknown_threshold, device=device
     )
     classifier.fit([path for path, _ in files], [label for _, label in files])
     classifier.save(options.out)
@@ -33,7 +33,7 @@ def adapt(options: argparse.Namespace) -> int:
 
 def predict(options: argparse.Namespace) -> int:
     """`csn predict`: a task file and images -> labels."""
-    classifier = _classifier().load(options.task, run=options.run, device=options.device)
+    classifier = _classifier().load(options.task, run=options.run, device=str(prepare_machine(options)))
     answers = [
         _answer(path, found) for path, found in zip(options.files, classifier.explain(options.files), strict=True)
     ]

@@ -267,7 +267,7 @@ def _add_adapt(commands: Commands) -> None:  # type: ignore[valid-type]
         metavar="COSINE",
         help="answer unknown below this similarity (default: always answer)",
     )
-    adapt.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+    _add_machine(adapt, device="cpu")
 
 
 def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
@@ -276,7 +276,7 @@ def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
     predict.add_argument("files", type=Path, nargs="+", metavar="FILE", help="images")
     predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
     predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
-    predict.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+    _add_machine(predict, device="cpu")
 
 
 def _add_bad_files(command: argparse.ArgumentParser) -> None:
@@ -325,8 +325,8 @@ def _add_changes(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_machine(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--device", default="auto", help="auto, cpu, cuda or mps (default: %(default)s)")
+def _add_machine(command: argparse.ArgumentParser, device: str = "auto") -> None:
+    command.add_argument("--device", default=device, help="auto, cpu, cuda or mps (default: %(default)s)")
     command.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
 
 

@@ -86,3 +86,8 @@ def test_bad_input_exits_with_2(place: Path, tmp_path: Path, capsys: pytest.Capt
         assert cli.main(arguments) == 2, arguments
         assert message in capsys.readouterr().err
     assert not Path(out).exists()
+
+
+def test_no_threads_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["predict", "task.csn", "drawing.png", "--threads", "0"]) == 2
+    assert "--threads must be at least 1, got 0" in capsys.readouterr().err
