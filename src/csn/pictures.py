@@ -93,6 +93,7 @@ def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Fig
     figure = blank_figure(480)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.9))
     *panels, names = figure.subplots(1, 3, width_ratios=(5, 5, 3))
+    panels[1].sharey(panels[0])  # before anything is drawn: what has no training time is in one of them only
     for axes, phase, label in zip(panels, ("train", "inference"), ("training", "inference"), strict=True):
         for number, row in enumerate(rows, start=1):
             if phase not in row["time"]:
@@ -109,7 +110,6 @@ def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Fig
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("accuracy, %")
-    panels[1].sharey(panels[0])
     names.set_axis_off()
     for number, row in enumerate(rows, start=1):
         line = f"{number:>2}  {row['learner']}"

@@ -31,7 +31,7 @@ from csn.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
 from csn.engine.checkpoint import save_checkpoint
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.pictures import contact_sheet, episode_figure, episode_names, learning_curve
+from csn.pictures import comparison_figure, contact_sheet, episode_figure, episode_names, learning_curve
 
 LOG: list[dict[str, Any]] = [
     {"tasks": 100, "seconds": 1.0, "train": {"loss": 1.6, "accuracy": 0.25}},
@@ -367,3 +367,14 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(ValueError, match=r'pip install "csn\[report\]"'):
             draw()
+
+
+def test_a_comparison_shows_what_has_no_training_time() -> None:
+    rows = [
+        {"learner": "maml", "accuracy": 0.9, "interval": 0.01, "time": {"train": [1, 2, 3], "inference": [1, 2, 3]}},
+        {"learner": "nearest neighbour", "accuracy": 0.4, "interval": 0.01, "time": {"inference": [0.1, 0.2, 0.3]}},
+    ]
+    training, inference, _ = comparison_figure(rows).axes
+    for axes in (training, inference):
+        low, high = axes.get_ylim()
+        assert low < 40 < 90 < high
