@@ -55,7 +55,10 @@ def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> Traine
         raise ValueError(f"the model in {folder} is not the one that was evaluated: its sha256 differs")
     run = open_run(folder, attention=content["evaluation"].get("attention"))
     if run.metadata["about"]["config"] != content["config"]:
-        raise ValueError(f"the run in {folder} is of another configuration than the result: name its run with --run")
+        raise ValueError(
+            f"the run in {folder} is of another configuration than the result: name the right one, csn report RUN "
+            f"--verify RESULT"
+        )
     return run
 
 

@@ -86,3 +86,12 @@ def test_a_fingerprint_tells_splits_apart():
     prints = {classes.fingerprint for classes in splits.values()}
     assert len(prints) == len(splits)
     assert splits["val"].fingerprint == load_strokes().splits["val"].fingerprint
+
+
+def test_a_run_of_other_options_is_refused(made, tmp_path, capsys):
+    def other(content):
+        content["config"]["model"]["filters"] = 5
+        del content["trained"]["checkpoint_sha256"]
+
+    assert main(["report", "--verify", str(changed(made, tmp_path, other))]) == 2
+    assert "another configuration than the result: name the right one" in capsys.readouterr().err
