@@ -171,7 +171,9 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"
     )
     reproduce.add_argument("--threads", type=int, help="CPU threads in all (default: all cores; of `timing` one)")
-    reproduce.add_argument("--again", action="store_true", help="also train cells whose result files are there")
+    reproduce.add_argument(
+        "--again", action="store_true", help="also cells whose result files are there: a finished run is tested again"
+    )
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     reproduce.add_argument(
         "--runs",

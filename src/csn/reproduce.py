@@ -90,6 +90,21 @@ class Cell:
         out = str(results / self.result(test))
         return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
 
+    def trained_for(self, tasks: int, validate_every: int) -> Cell:
+        """The same with another length of training."""
+        config = merge(self.config, {"train": {"tasks": tasks, "validate_every": validate_every}})
+        changes = (*self.changes, f"train.validate_every={validate_every}")
+        return dataclasses.replace(self, config=config, changes=changes)
+
+    def begun(self, runs: Path) -> Cell | None:
+        """The same with the length of its run, where one has begun: a run goes on with the options it began with."""
+        path = runs / self.name / "config.json"
+        if not path.exists():
+            return None
+        config = config_from_json(path.read_text(encoding="utf-8"))
+        same = _without_length(config) == _without_length(self.config)
+        return self.trained_for(config.train.tasks, config.train.validate_every) if same else None
+
     def missing(self, results: Path) -> list[Asked]:
         """Tests without a result file of this configuration.
 
@@ -164,9 +179,7 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
     count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
     tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
     every = max(1, -(-tasks // count))
-    config = merge(cell.config, {"train": {"tasks": tasks, "validate_every": every}})
-    changes = (*cell.changes, f"train.validate_every={every}")
-    return dataclasses.replace(cell, config=config, changes=changes)
+    return cell.trained_for(tasks, every)
 
 
 def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import io
 import re
 import shlex
@@ -18,7 +19,6 @@ import torch
 from rich.table import Table
 
 from csn.build import build_learner, load_data
-from csn.data.source import Dataset
 from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.run import read_log
@@ -48,7 +48,7 @@ def reproduce(options: argparse.Namespace) -> int:
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
     if seconds is not None:
-        open_cells = _within(open_cells, seconds)
+        open_cells = _within(open_cells, seconds, options.runs)
     _show_plan(cells, open_cells, results)
     if options.dry_run:
         return 0
@@ -77,21 +77,25 @@ def _timing(options: argparse.Namespace) -> int:
     return 0
 
 
-def _within(cells: Sequence[Cell], seconds: float) -> list[Cell]:
-    """Cells with as many tasks as the budget buys; a language model, which reads sentences, is trained in full."""
-    loaded: dict[str, Dataset] = {}
-    found = []
+def _within(cells: Sequence[Cell], seconds: float, runs: Path) -> list[Cell]:
+    """Cells with as many tasks as the budget buys, or as it bought when their run began.
+
+    A language model, which reads sentences, is trained in full.
+    """
+    load, found = functools.cache(load_data), []
     for cell in cells:
         config = cell.config
         if config.model.learner == "lstm-lm":
             found.append(cell)
-            continue
-        data = loaded.setdefault(config.data.name, load_data(config.data.name))
-        vocabulary = None if data.vocabulary is None else len(data.vocabulary)
-        torch.manual_seed(0)
-        shape = tuple(data.splits["train"].x.shape[1:])
-        learner = build_learner(config.model, shape, config.data.way, vocabulary)
-        found.append(within_budget(cell, seconds, *measure(config, learner, data)))
+        elif (begun := cell.begun(runs)) is not None:
+            found.append(begun)
+        else:
+            data = load(config.data.name)
+            vocabulary = None if data.vocabulary is None else len(data.vocabulary)
+            torch.manual_seed(0)
+            shape = tuple(data.splits["train"].x.shape[1:])
+            learner = build_learner(config.model, shape, config.data.way, vocabulary)
+            found.append(within_budget(cell, seconds, *measure(config, learner, data)))
     return found
 
 

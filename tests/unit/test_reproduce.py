@@ -111,6 +111,18 @@ def test_a_budget_buys_tasks_and_validations(toy):
         within_budget(cell, 5.0, per_task=0.5, validation=10.0)
 
 
+def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path):
+    cell = plan("strokes")[0]
+    assert cell.begun(tmp_path) is None
+    bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
+    folder = tmp_path / cell.name
+    folder.mkdir()
+    (folder / "config.json").write_text(bought.config.to_json())
+    assert cell.begun(tmp_path) == bought
+    (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
+    assert cell.begun(tmp_path) is None
+
+
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert main(["reproduce", "strokes", "--dry-run"]) == 0
     assert "2 of 2 cells to train" in capsys.readouterr().out
