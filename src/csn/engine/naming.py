@@ -23,8 +23,7 @@ from csn.config import NamingConfig, TrainConfig
 from csn.data.augment import augmented
 from csn.data.source import ClassExamples, EpisodeSource, as_input
 from csn.engine.checkpoint import load_checkpoint
-from csn.engine.evaluate import evaluate, summarise
-from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
+from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop
 from csn.learner import FewShotLearner
 from csn.model import CSN
 
@@ -109,12 +108,6 @@ class NamingTrainer(TrainingLoop):
         logits = self.learner.name(x.to(self.device))
         loss = self._descend(F.cross_entropy(logits, labels), size)
         return StepReport(self.tasks, loss, float((logits.argmax(-1) == labels).double().mean()))
-
-    def _validate(self) -> ValidationReport:
-        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
-        accuracy, interval = summarise(accuracies)
-        is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
-        return ValidationReport(self.tasks, accuracy, interval, is_best)
 
 
 def network_of(learner: FewShotLearner) -> nn.Module:

@@ -60,6 +60,7 @@ class TrainingLoop(ABC):
     unit = "tasks"
     first: TrainingLoop | None = None
     """The loop to run before this one, on parts of the same learner."""
+    validation: EpisodeSource
 
     def __init__(
         self,
@@ -125,9 +126,12 @@ class TrainingLoop(ABC):
     def _step(self) -> StepReport:
         """Train on the next tasks."""
 
-    @abstractmethod
     def _validate(self) -> ValidationReport:
-        """Measure the learner, and keep it if it is the best yet."""
+        """Measure the learner on validation tasks, and keep it if it is the best yet."""
+        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
+        accuracy, interval = summarise(accuracies)
+        is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
+        return ValidationReport(self.tasks, accuracy, interval, is_best)
 
     def _seed_step(self) -> None:
         """Everything random in a step, such as dropout, is a function of the seed and the tasks seen."""
@@ -193,12 +197,6 @@ class Trainer(TrainingLoop):
         output = self.learner(episode)
         loss = self._descend(output.loss, count)
         return StepReport(self.tasks, loss, float(task_accuracies(output.logits, episode.query.y).mean()))
-
-    def _validate(self) -> ValidationReport:
-        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
-        accuracy, interval = summarise(accuracies)
-        is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
-        return ValidationReport(self.tasks, accuracy, interval, is_best)
 
 
 def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:
