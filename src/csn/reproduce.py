@@ -7,6 +7,7 @@ their result files are there. tables.toml has the rows.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 import statistics
@@ -207,20 +208,20 @@ def results_of(cells: Iterable[Cell], folder: Path) -> list[Result]:
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
-    """A cell for every size that a row is trained on."""
-    for size in row["tasks"]:
+    """A cell for every arm of a row and every size that it is trained on."""
+    for (arm, own), size in itertools.product(row.get("arms", {"": []}).items(), row["tasks"]):
         way, shot = _read_size(size)
         config = merge(load_preset(row["preset"], row["recipe"]), {"data": {"way": way, "shot": shot}})
         config = merge(config, {"data": {"name": row.get("data", table)}})
-        own = (*row.get("set", ()), *changes)
-        for change in own:
+        all_changes = (*own, *row.get("set", ()), *changes)
+        for change in all_changes:
             config = merge(config, parse_option(change))
         tests = tuple(
             Asked(*_read_size(asked), formed)
             for asked in row.get("tested", {}).get(size, [size])
             for formed in row.get("formed", ["random"])
         )
-        yield Cell(table, config, own, tests, row.get("arm", ""))
+        yield Cell(table, config, all_changes, tests, arm)
 
 
 def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:
