@@ -3,7 +3,7 @@
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
 name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
 DATA" for how each number was made, "compare-..." for a comparison kept under that name (perhaps of some learners
-only), or "overhead" for the cost of adaptation.
+only), or "overhead..." for a file with the cost of adaptation.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
 
 
 def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
-    if name == "overhead":
-        return overhead_table(read_result(folder / "overhead.json"))
+    if name.startswith("overhead"):
+        return overhead_table(read_result(folder / f"{name}.json"))
     if name.startswith("compare-"):
         comparison, *learners = name.split()
         content = read_result(folder / f"{comparison}.json")
@@ -260,11 +260,13 @@ def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
 
 
 def overhead_table(content: dict[str, Any]) -> str:
-    """Markdown: the median ratio to the floor with its quartiles."""
-    lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
+    """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
+    head = "| tasks | phase | direct feedback | error gradient | peak MB: floor, direct feedback, gradient |"
+    lines = [head, "|---|---|---|---|---|"]
     for row in content["rows"]:
         cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
-        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
+        memory = ", ".join(f"{row['peak_mb'][kind]:,}" for kind in ("floor", "df", "gradient"))
+        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} | {memory} |")
     return "\n".join(lines)
 
 
