@@ -236,8 +236,7 @@ def _train_config(options: argparse.Namespace) -> Config:
 
 def _run_name(config: Config) -> str:
     tasks = config.data
-    name = Path(tasks.name).name.partition(".")[0]  # of a path
-    return f"{config.preset}-{config.recipe}-{name}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
+    return f"{config.preset}-{config.recipe}-{tasks.label}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 if sys.version_info >= (3, 11):
@@ -45,6 +46,11 @@ class DataConfig:
     vary: bool = False
     image_size: int | None = None
     bad_files: BadFiles = "stop"
+
+    @property
+    def label(self) -> str:
+        """The name, as part of a file's: of a path its last part."""
+        return Path(self.name).name.partition(".")[0]
 
 
 @dataclass(frozen=True)

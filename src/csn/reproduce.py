@@ -68,7 +68,7 @@ class Cell:
     def name(self) -> str:
         """Of its run: data, size, preset, recipe, what sets it apart, seed."""
         data, seed = self.config.data, self.config.train.seed
-        parts = [data.name, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
+        parts = [data.label, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
         parts += [self.arm.replace(" ", "-")] if self.arm else []
         return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 

@@ -59,7 +59,9 @@ def reproduce(options: argparse.Namespace) -> int:
             say("interrupted; go on with the same command")
             return 130
         failed = outcome
-    _write_table(options.table, results_of(cells, results), results)
+    everything = plan(options.table, seeds=options.seeds, data=options.data)
+    name = options.table if options.data is None else everything[0].config.data.label
+    _write_table(name, results_of(everything, results), results)
     for name in failed:
         say(f"failed: {name}, see {options.runs / name}.log")
     return 1 if failed else 0

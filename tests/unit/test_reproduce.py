@@ -88,6 +88,12 @@ def test_a_cell_is_two_commands(toy):
     assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
 
 
+def test_a_path_of_data_gives_its_last_part_to_names(toy):
+    cell = plan("strokes", data="/home/me/my pets.zip")[0]
+    assert cell.name == "my pets-5w1s-adacnn-df-plus"
+    assert "/home/me/my pets.zip" in cell.train_command(Path("runs"), threads=1, resume=False)
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("20", 20)])
 def test_a_budget_is_read(text, seconds):
     assert read_seconds(text) == seconds
@@ -142,6 +148,9 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained again"))
     assert main(["reproduce", "strokes", "--results", "out", "--runs", "runs"]) == 0
     assert "0 of 2 cells to train" in capsys.readouterr().out
+    assert main(["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs"]) == 0
+    assert "0 of 1 cells to train" in capsys.readouterr().out
+    assert Path("out/strokes.md").read_text().count("\n") == 4  # the table keeps its other rows
 
 
 def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
