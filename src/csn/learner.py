@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -46,6 +49,14 @@ class FewShotLearner(nn.Module, ABC):
         logits = self.episode_logits(episode)
         check_query_labels(episode)
         return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)
+
+
+@contextmanager
+def out_of_inference_mode() -> Iterator[None]:
+    """Where gradients can be taken; results keep a graph, and its memory, only where the caller keeps graphs."""
+    keeps_graph = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(keeps_graph):
+        yield
 
 
 def ordinary(x: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from torch import Tensor, tensor
@@ -21,6 +23,15 @@ def permuted(examples: Examples, order: Tensor) -> Examples:
 
 def state(learner: FewShotLearner) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in learner.state_dict().items()}
+
+
+def tensors_of(task: object) -> list[Tensor]:
+    """All tensors that a task holds, however it holds them."""
+    if isinstance(task, Tensor):
+        return [task]
+    parts = getattr(task, "__dict__", task)
+    parts = parts.values() if isinstance(parts, Mapping) else parts if isinstance(parts, tuple | list) else ()
+    return [found for part in parts for found in tensors_of(part)]
 
 
 def test_one_query_at_a_time_equals_all_at_once(case):
@@ -278,6 +289,16 @@ def test_predictions_work_in_inference_mode(case):
     with torch.inference_mode():
         logits = learner(episode).logits
     assert_close(logits.clone(), expected, **EXACT)
+
+
+@pytest.mark.parametrize("without_graph", [torch.no_grad, torch.inference_mode])
+def test_a_task_described_without_a_graph_keeps_none(case, without_graph):
+    learner, episode = case.learner(), case.episode()
+    with without_graph():
+        task = learner.describe(episode.support, WAY)
+    found = tensors_of(task)
+    assert found
+    assert not any(each.requires_grad for each in found)
 
 
 def test_nearest_neighbour_by_hand():

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from csn.baselines.finetune import FineTuned
 from csn.baselines.mann import MANN, State, least_used
-from csn.baselines.meta_lstm import Gates, MetaLSTM
+from csn.baselines.meta_lstm import MetaLSTM
 from csn.baselines.snail import SNAIL, AttentionBlock, DenseBlock
 from csn.build import build_learner
 from csn.conditioning import preprocess_gradient
@@ -201,9 +201,9 @@ def test_an_update_by_eqs_2_to_4_with_torchs_lstm():
     torch.manual_seed(0)
     learner = MetaLSTM(nn.Linear(2, 2), 2, units=3, inner_rate=0.2)
     theta, gradients, losses = torch.randn(8), torch.randn(2, 8), torch.rand(2, 2)
-    found, gates = theta, Gates(None, torch.zeros(8), torch.zeros(8))
+    found, gates = theta, None
     for gradient, loss in zip(gradients, losses, strict=True):  # two steps of two tasks with four parameters each
-        found, gates = learner.update(found, gradient, loss, gates)
+        found, gates = learner.update(found, gradient, loss.repeat_interleave(4), gates)
     (w_f, w_i), (b_f, b_i) = learner.gates, learner.biases
     for p in range(8):
         own, f, i = theta[p], tensor(0.0), tensor(0.0)

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
-from csn.learner import FewShotLearner, ordinary
+from csn.learner import FewShotLearner, ordinary, out_of_inference_mode
 
 Parameters = dict[str, Tensor]
 Order = Literal["first", "second"]
@@ -72,7 +72,7 @@ class MAML(FewShotLearner):
         """Section 2.2, the inner loop: theta'_i of every task i, from its support."""
         way = support_way(support, way)
         check_examples(support, way, self.way)
-        with torch.inference_mode(False):  # in which gradients cannot be taken
+        with out_of_inference_mode():
             x, y = ordinary(support.x), ordinary(support.y)
 
             def adapt(x: Tensor, y: Tensor) -> Parameters:

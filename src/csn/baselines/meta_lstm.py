@@ -14,19 +14,19 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from csn.base.sentences import initialise_lstm
-from csn.baselines.coordinates import State, lstm_step
+from csn.baselines.coordinates import CHUNK, State, lstm_step
 from csn.baselines.maml import MAML, Adapted
 from csn.conditioning import preprocess_gradient
 from csn.episode import Examples, check_examples, support_way
-from csn.learner import ordinary
+from csn.learner import ordinary, out_of_inference_mode
 
 FORGET_START = 5.0  # the forget gate starts at sigmoid(5) = 0.993: parameters are kept
 
 
 class Gates(NamedTuple):
-    """The first layer's state, and the gates f and i (b * P,) before their sigmoid."""
+    """The first layer's state, and the gates f and i (R,) before their sigmoid."""
 
-    lower: State | None
+    lower: State
     forget: Tensor
     input: Tensor
 
@@ -62,7 +62,7 @@ class MetaLSTM(MAML):
         """Algorithm 1, lines 7 to 12: theta_T of every task."""
         way = support_way(support, way)
         check_examples(support, way, self.way)
-        with torch.inference_mode(False):
+        with out_of_inference_mode():
             return Adapted(self._adapt(ordinary(support.x), ordinary(support.y), way), way)
 
     def _adapt(self, x: Tensor, y: Tensor, way: int) -> dict[str, Tensor]:
@@ -76,19 +76,22 @@ class MetaLSTM(MAML):
             return {name: part.unflatten(1, shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
 
         losses_and_gradients = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0, None), randomness="different")
-        gates = Gates(None, torch.zeros_like(theta), torch.zeros_like(theta))
+        parts = theta.split(CHUNK)  # of parameters, which go through the cache one after the other
+        gates: tuple[Gates | None, ...] = (None,) * len(parts)
         for _ in range(self.inner_steps if self.training else self.test_steps):
             gradients, losses = losses_and_gradients(by_name(theta.detach()), x, y, way)
             gradient = torch.cat([part.flatten(1) for part in gradients.values()], dim=1).flatten().detach()
-            theta, gates = self.update(theta, gradient, losses.detach(), gates)
+            loss = losses.detach().repeat_interleave(len(theta) // b)
+            read = zip(parts, gradient.split(CHUNK), loss.split(CHUNK), gates, strict=True)
+            parts, gates = zip(*(self.update(*each) for each in read), strict=True)
+            theta = torch.cat(parts)
         return by_name(theta)
 
-    def update(self, theta: Tensor, gradient: Tensor, losses: Tensor, gates: Gates) -> tuple[Tensor, Gates]:
-        """Eqs. 2 to 4: theta and gradient (b * P,), losses (b,)."""
-        loss = losses.repeat_interleave(len(theta) // len(losses))
-        information = torch.cat([preprocess_gradient(gradient), preprocess_gradient(loss)], dim=-1)  # (b * P, 4)
-        lower = lstm_step(self.lower, information.T, gates.lower)
+    def update(self, theta: Tensor, gradient: Tensor, loss: Tensor, gates: Gates | None) -> tuple[Tensor, Gates]:
+        """Eqs. 2 to 4 for any parameters (R,), each with its gradient and its task's loss. No gates: the first step."""
+        lower, before = (None, 0.0) if gates is None else (gates.lower, torch.stack([gates.forget, gates.input]))
+        information = torch.cat([preprocess_gradient(gradient), preprocess_gradient(loss)], dim=-1)  # (R, 4)
+        lower = lstm_step(self.lower, information.T, lower)
         of_state, of_theta, of_gate = self.gates.split([self.gates.shape[1] - 2, 1, 1], dim=1)
-        common = of_state @ lower.h + of_theta * theta + self.biases.unsqueeze(1)  # (2, b * P)
-        forget, entry = common + of_gate * torch.stack([gates.forget, gates.input])
+        forget, entry = of_state @ lower.h + of_theta * theta + self.biases.unsqueeze(1) + of_gate * before  # (2, R)
         return forget.sigmoid() * theta - entry.sigmoid() * gradient, Gates(lower, forget, entry)
