@@ -53,7 +53,7 @@ def train(options: argparse.Namespace) -> int:
         for name in preset_names():
             say(f"{name:20} {preset_about(name)}")
         return 0
-    config = _train_config(options)
+    config = train_config(options)
     device = prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
     is_text = config.model.learner == "lstm-lm"
@@ -216,7 +216,7 @@ def show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _train_config(options: argparse.Namespace) -> Config:
+def train_config(options: argparse.Namespace) -> Config:
     """The preset with the changes asked for."""
     config = load_preset(options.preset, options.recipe)
     for name in ("way", "shot", "queries"):

@@ -35,6 +35,9 @@ else:
 ABLATION = "ablation"
 RANDOM_TASKS = 1000  # tested on
 VALIDATIONS = 10  # at most, within a budget
+# Options that a command has words of its own for, or that say how long to train and how often to look.
+_STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
+_LENGTH = ("train.tasks=", "train.validate_every=", "train.validation_tasks=")
 _SIZE = re.compile(r"(\d+)w(\d+)s")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -56,20 +59,21 @@ class Asked:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, and what it is tested on."""
+    """One training, and what it is tested on. arm: of an ablation; variant: what the user changed."""
 
     table: str
     config: Config
     changes: tuple[str, ...]
     tests: tuple[Asked, ...]
     arm: str = ""
+    variant: str = ""
 
     @property
     def name(self) -> str:
         """Of its run: data, size, preset, recipe, what sets it apart, seed."""
         data, seed = self.config.data, self.config.train.seed
         parts = [data.label, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
-        parts += [self.arm.replace(" ", "-")] if self.arm else []
+        parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
         return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 
     def result(self, test: Asked) -> str:
@@ -83,7 +87,8 @@ class Cell:
         command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
         command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
         command += ["--seed", str(train.seed)]
-        command += [word for change in self.changes for word in ("--set", change)]
+        unsaid = [change for change in self.changes if not change.startswith(_STATED)]
+        command += [word for change in unsaid for word in ("--set", change)]
         return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
 
     def test_command(self, test: Asked, runs: Path, results: Path, *, threads: int) -> list[str]:
@@ -91,11 +96,10 @@ class Cell:
         out = str(results / self.result(test))
         return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
 
-    def trained_for(self, tasks: int, validate_every: int) -> Cell:
-        """The same with another length of training."""
-        config = merge(self.config, {"train": {"tasks": tasks, "validate_every": validate_every}})
-        changes = (*self.changes, f"train.validate_every={validate_every}")
-        return dataclasses.replace(self, config=config, changes=changes)
+    def trained_for(self, **length: int) -> Cell:
+        """The same with another length of training: tasks, validate_every, validation_tasks."""
+        changes = (*self.changes, *(f"train.{name}={value}" for name, value in length.items()))
+        return dataclasses.replace(self, config=merge(self.config, {"train": length}), changes=changes)
 
     def begun(self, runs: Path) -> Cell | None:
         """The same with the length of its run, where one has begun: a run goes on with the options it began with."""
@@ -103,8 +107,10 @@ class Cell:
         if not path.exists():
             return None
         config = config_from_json(path.read_text(encoding="utf-8"))
-        same = _without_length(config) == _without_length(self.config)
-        return self.trained_for(config.train.tasks, config.train.validate_every) if same else None
+        if _without_length(config) != _without_length(self.config):
+            return None
+        names = ("tasks", "validate_every", "validation_tasks")
+        return self.trained_for(**{name: getattr(config.train, name) for name in names})
 
     def missing(self, results: Path) -> list[Asked]:
         """Tests without a result file of this configuration.
@@ -140,13 +146,15 @@ def plan(
     changes: Sequence[str] = (),
 ) -> list[Cell]:
     """The cells of a table. rows: only these presets, recipes, sizes, arms or cells; seeds: trainings of each; data: in
-    place of the table's own."""
+    place of the table's own, for rows that have no other data of their own."""
     known = tables()
     if table not in known:
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    cells = [cell for row in known[table] for cell in _cells(table, row, changes)]
+    cells = [cell for row in known[table] if not data or "data" not in row for cell in _cells(table, row, changes)]
+    if not cells:
+        raise ValueError(f"every row of {table} has data of its own: leave out --data")
     cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
     labels = {cell.name: _labels(cell) for cell in cells}
     unknown = [row for row in rows if not any(row in found for found in labels.values())]
@@ -154,7 +162,10 @@ def plan(
         names = sorted({label for found in labels.values() for label in found})
         raise ValueError(f"{table} has no row {', '.join(map(repr, unknown))}: there are {', '.join(names)}")
     kinds = [set(rows) & kind for kind in _kinds(cells)]
-    return [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
+    chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
+    if not chosen:
+        raise ValueError(f"no cell of {table} is all of {', '.join(rows)}: `--dry-run` without --rows lists the cells")
+    return chosen
 
 
 def read_seconds(text: str) -> float:
@@ -180,7 +191,7 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
     count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
     tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
     every = max(1, -(-tasks // count))
-    return cell.trained_for(tasks, every)
+    return cell.trained_for(tasks=tasks, validate_every=every)
 
 
 def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
@@ -221,7 +232,10 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             for asked in row.get("tested", {}).get(size, [size])
             for formed in row.get("formed", ["random"])
         )
-        yield Cell(table, config, all_changes, tests, arm)
+        # A training with other options is another cell: it must not take the place of the table's own.
+        others = [change for change in changes if not change.startswith((*_STATED, *_LENGTH))]
+        variant = " ".join(change.partition(".")[2] for change in others)
+        yield Cell(table, config, all_changes, tests, arm, variant)
 
 
 def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:

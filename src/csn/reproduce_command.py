@@ -11,14 +11,17 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from rich.table import Table
 
-from csn.build import build_learner, load_data
+from csn.build import build_learner, data_entry
+from csn.config import DataConfig
+from csn.data.source import Dataset
+from csn.data_command import data_name, load
 from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.run import read_log
@@ -43,12 +46,17 @@ def reproduce(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
     seconds = None if options.budget is None else read_seconds(options.budget)
-    chosen = {"rows": options.rows, "seeds": options.seeds, "data": options.data, "changes": options.changes}
-    cells = plan(options.table, **chosen)
+    data = None if options.data is None else data_name(options.data)
+    if data is not None:
+        data_entry(data)  # an unknown one is refused before anything is planned
+    cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
-    if seconds is not None:
-        open_cells = _within(open_cells, seconds, options.runs)
+    begun = {cell.name: cell.begun(options.runs) for cell in open_cells}
+    cached = functools.cache(load)
+    open_cells = [
+        begun[cell.name] or (cell if seconds is None else _within(cell, seconds, cached)) for cell in open_cells
+    ]
     _show_plan(cells, open_cells, results)
     if options.dry_run:
         return 0
@@ -59,7 +67,7 @@ def reproduce(options: argparse.Namespace) -> int:
             say("interrupted; go on with the same command")
             return 130
         failed = outcome
-    everything = plan(options.table, seeds=options.seeds, data=options.data)
+    everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     name = options.table if options.data is None else everything[0].config.data.label
     _write_table(name, results_of(everything, results), results)
     for name in failed:
@@ -69,6 +77,10 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def _timing(options: argparse.Namespace) -> int:
     """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
+    asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
+    asked["--seeds"] = options.seeds != 1
+    if useless := [name for name, value in asked.items() if value]:
+        raise ValueError(f"timing measures everything in one run: leave out {', '.join(useless)}")
     if options.dry_run:
         where = options.results / TIMING
         say(f"times of random tasks, {options.repeats} interleaved repeats, into {where}: ten minutes or so")
@@ -79,26 +91,16 @@ def _timing(options: argparse.Namespace) -> int:
     return 0
 
 
-def _within(cells: Sequence[Cell], seconds: float, runs: Path) -> list[Cell]:
-    """Cells with as many tasks as the budget buys, or as it bought when their run began.
-
-    A language model, which reads sentences, is trained in full.
-    """
-    load, found = functools.cache(load_data), []
-    for cell in cells:
-        config = cell.config
-        if config.model.learner == "lstm-lm":
-            found.append(cell)
-        elif (begun := cell.begun(runs)) is not None:
-            found.append(begun)
-        else:
-            data = load(config.data.name)
-            vocabulary = None if data.vocabulary is None else len(data.vocabulary)
-            torch.manual_seed(0)
-            shape = tuple(data.splits["train"].x.shape[1:])
-            learner = build_learner(config.model, shape, config.data.way, vocabulary)
-            found.append(within_budget(cell, seconds, *measure(config, learner, data)))
-    return found
+def _within(cell: Cell, seconds: float, load: Callable[[DataConfig], Dataset]) -> Cell:
+    """The cell with as many tasks as the budget buys. A language model, which reads sentences, is trained in full."""
+    config = cell.config
+    if config.model.learner == "lstm-lm":
+        return cell
+    data = load(DataConfig(config.data.name, image_size=config.data.image_size, bad_files=config.data.bad_files))
+    vocabulary = None if data.vocabulary is None else len(data.vocabulary)
+    torch.manual_seed(0)
+    learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
+    return within_budget(cell, seconds, *measure(config, learner, data))
 
 
 def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path) -> None:

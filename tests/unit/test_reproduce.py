@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from csn import reproduce
-from csn.cli import main
+from csn.cli import main, parser
+from csn.commands import train_config
 from csn.config import preset_names
 from csn.reproduce import Asked, Cell, plan, read_seconds, tables, within_budget
 from csn.results import published
@@ -88,6 +89,48 @@ def test_a_cell_is_two_commands(toy):
     assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
 
 
+@pytest.mark.parametrize("budget", [False, True])
+def test_the_command_of_a_cell_trains_what_the_cell_says(budget):
+    cells = [cell for table in tables() for cell in plan(table, seeds=2, changes=["train.tasks=7", "train.seed=5"])]
+    cells += plan("ablation")
+    for cell in cells:
+        bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0) if budget else cell
+        options = parser().parse_args(bought.train_command(Path("runs"), threads=1, resume=False))
+        assert train_config(options) == bought.config
+
+
+def test_another_option_makes_another_cell(toy):
+    (own, _), (changed, _) = plan("strokes"), plan("strokes", changes=["model.filters=6", "train.tasks=9"])
+    assert (own.name, changed.name) == ("strokes-5w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus-filters=6")
+    assert plan("strokes", changes=["train.tasks=9"])[0].name == own.name  # how long is no other model
+
+
+def test_other_data_are_for_the_rows_of_the_table_s_own():
+    assert {cell.config.data.name for cell in plan("omniglot")} == {"omniglot", "omniglot-background"}
+    cells = plan("omniglot", data="strokes")
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {cell.config.data.name for cell in cells} == {"strokes"}
+    assert {test.formed for cell in cells for test in cell.tests} == {"random"}
+    with pytest.raises(ValueError, match="every row of ablation has data of its own: leave out --data"):
+        plan("ablation", data="strokes")
+
+
+def test_rows_that_exclude_each_other_are_refused():
+    with pytest.raises(ValueError, match="no cell of omniglot is all of maml, 20w1s"):
+        plan("omniglot", rows=["maml", "20w1s"])
+
+
+def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pets").mkdir()
+    planned = []
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_: planned.extend(cells))
+    assert main(["reproduce", "mini-imagenet", "--data", "pets", "--dry-run"]) == 0
+    assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
+    assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
+    assert "unknown data set 'nowhere'" in capsys.readouterr().err
+
+
 def test_a_path_of_data_gives_its_last_part_to_names(toy):
     cell = plan("strokes", data="/home/me/my pets.zip")[0]
     assert cell.name == "my pets-5w1s-adacnn-df-plus"
@@ -117,14 +160,18 @@ def test_a_budget_buys_tasks_and_validations(toy):
         within_budget(cell, 5.0, per_task=0.5, validation=10.0)
 
 
-def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path):
+def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, capsys):
     cell = plan("strokes")[0]
     assert cell.begun(tmp_path) is None
     bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
     folder = tmp_path / cell.name
     folder.mkdir()
     (folder / "config.json").write_text(bought.config.to_json())
-    assert cell.begun(tmp_path) == bought
+    assert main(["reproduce", "strokes", "--rows", "adacnn-df", "--runs", str(tmp_path), "--dry-run"]) == 0
+    assert "160" in capsys.readouterr().out  # without a budget, too
+    begun = cell.begun(tmp_path)
+    assert begun is not None
+    assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
     assert cell.begun(tmp_path) is None
 
@@ -192,6 +239,8 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
 
     assert main(["reproduce", "timing", "--dry-run"]) == 0
     assert "11 interleaved repeats, into results/timing" in capsys.readouterr().out
+    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2"]) == 2
+    assert "in one run: leave out --rows, --seeds" in capsys.readouterr().err
     monkeypatch.setattr("csn.reproduce_command.run_timing", measured)
     assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
     assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
