@@ -29,7 +29,7 @@ from csn.engine.run import open_run, origin
 from csn.learner import FewShotLearner
 from csn.model import CSN
 from csn.protocol import setting_of
-from csn.results import json_bytes, result_content
+from csn.results import json_bytes, read_result, result_content
 from csn.timing import floor_of, inference_step, ratios, training_step
 
 NEAREST = "nearest neighbour"
@@ -128,7 +128,7 @@ def result_of(
     setting = setting_of(source, tasks, contender.config.model.attention)
     best = contender.folder / "best.safetensors"
     if path.exists() and path.stat().st_mtime_ns >= best.stat().st_mtime_ns:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_result(path)
         if content["evaluation"] == setting:
             return content
     run, started = open_run(contender.folder), time.monotonic()

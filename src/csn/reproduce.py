@@ -24,7 +24,7 @@ import torch
 from csn.config import Config, config_from_json, load_preset, merge, parse_option
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
-from csn.results import Result, read_result
+from csn.results import Result, read_result, results_in
 from csn.timing import training_step
 
 if sys.version_info >= (3, 11):
@@ -214,7 +214,7 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
 def results_of(cells: Iterable[Cell], folder: Path) -> list[Result]:
     """Every result of these cells that is there: by data and size of the tasks, and then in their order."""
     paths = [folder / cell.result(test) for cell in cells for test in cell.tests]
-    found = [Result(path, read_result(path), "trained") for path in paths if path.exists()]
+    found = [results_in(path)[0] for path in paths if path.exists()]
     return sorted(found, key=lambda result: (result.data, *result.place[:3]))
 
 

@@ -36,6 +36,16 @@ SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
+PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
+# What a result file must say of its tasks and its training.
+NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "evaluation": {"data": str, "way": int, "shot": int, "tasks": int},
+    "trained": {"tasks": int, "seconds": (int, float), "validation": float, "validation_curve": list}
+    | {"commit": str, "command": str},
+    "summary": {TRAINED: dict},
+}
+
+
 @dataclass(frozen=True)
 class Result:
     """One learner's accuracy from one result file; `learner` is "trained", or what was shown beside it."""
@@ -75,7 +85,7 @@ class Result:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
             return ""
-        if self.formed == "within-alphabet":
+        if self.formed == "within-alphabet" or set(model_changes(self.content["config"])) - PAPERS_OWN:
             return ""
         cells = published().get(self.data, {}).get(self.content["config"]["preset"], {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
@@ -133,14 +143,24 @@ def read_results(folder: Path) -> list[Result]:
         raise ValueError(f"there is no folder {folder} of result files: make some with csn evaluate RUN --out FILE")
     results = []
     for path in sorted(folder.glob("*.json")):
-        content = read_result(path)
-        if "summary" in content:
-            results += [Result(path, content, learner) for learner in content["summary"]]
+        results += results_in(path)
     return sorted(results, key=lambda result: result.place)
 
 
+def results_in(path: Path) -> list[Result]:
+    """The accuracies of one file; none of a comparison or benchmark, which has rows."""
+    content = read_result(path)
+    if "summary" not in content:
+        return []
+    try:
+        config_from_json(json.dumps(content["config"]))
+    except ValueError as error:
+        raise ValueError(f"{path} is of another version of csn ({error}): evaluate again, or remove it") from error
+    return [Result(path, content, learner) for learner in content["summary"]]
+
+
 def read_result(path: Path) -> dict[str, Any]:
-    """The contents of a result file."""
+    """The contents of a result file, which says at least what is NEEDED."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -154,6 +174,10 @@ def read_result(path: Path) -> dict[str, Any]:
             f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "
             f"it, or evaluate again"
         )
+    for part, needed in NEEDED.items() if "summary" in content else ():
+        wrong = [name for name, kind in needed.items() if not isinstance(content[part].get(name), kind)]
+        if wrong:
+            raise ValueError(f"{path} does not say {', '.join(wrong)} in {part!r}: evaluate again, or remove it")
     return content
 
 
@@ -206,10 +230,13 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
 
 
 def by_seed(results: Iterable[Result]) -> list[list[Result]]:
-    """Results that differ in the seed of their training alone, together."""
+    """Results of the same tasks that differ in the seed of their training alone, together."""
     together: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
-        together.setdefault((result.data, *result.place[:-1]), []).append(result)
+        config = result.content["config"]
+        trained = json.dumps({**config, "train": {**config["train"], "seed": None}}, sort_keys=True)
+        tasks = result.content["evaluation"]["tasks"]
+        together.setdefault((result.data, *result.place[:-1], tasks, trained), []).append(result)
     return [sorted(seeds, key=lambda result: result.seed) for seeds in together.values()]
 
 
@@ -261,12 +288,14 @@ def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
 
 def overhead_table(content: dict[str, Any]) -> str:
     """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
-    head = "| tasks | phase | direct feedback | error gradient | peak MB: floor, direct feedback, gradient |"
-    lines = [head, "|---|---|---|---|---|"]
+    lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
+    if has_memory := all("peak_mb" in row for row in content["rows"]):
+        lines = [f"{lines[0]} peak MB: floor, direct feedback, gradient |", f"{lines[1]}---|"]
     for row in content["rows"]:
         cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
-        memory = ", ".join(f"{row['peak_mb'][kind]:,}" for kind in ("floor", "df", "gradient"))
-        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} | {memory} |")
+        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
+        if has_memory:
+            lines[-1] += f" {', '.join(f'{megabytes:,}' for megabytes in row['peak_mb'].values())} |"
     return "\n".join(lines)
 
 

@@ -217,7 +217,9 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     cell, results = plan("strokes", rows=["prototypical"])[0], tmp_path / "results"
     results.mkdir()
     config = json.loads(cell.config.to_json())
-    content = {"summary": {}, "evaluation": {"way": 5, "shot": 1}, "config": config, "trained": {}}
+    trained = {"tasks": 8, "seconds": 1, "validation": 0.5, "validation_curve": [], "commit": "", "command": ""}
+    asked = {"data": "strokes", "way": 5, "shot": 1, "tasks": 2}
+    content = {"summary": {"trained": {}}, "evaluation": asked, "config": config, "trained": trained}
     path = results / cell.result(cell.tests[0])
     path.write_text(json.dumps(content))
     assert cell.missing(results) == []
