@@ -222,6 +222,9 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         metavar="RESULT",
         help="instead, check a result file: its numbers, and its checkpoint (RUN, or where it was) on the same tasks",
     )
+    report.add_argument(
+        "--data", metavar="NAME|PATH", help="of --verify: where the data is now, if it is no longer where it was"
+    )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
     report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")

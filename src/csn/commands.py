@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 import sys
 import time
@@ -94,11 +95,12 @@ def compare(options: argparse.Namespace) -> int:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
     if options.budget is not None and options.budget <= 0:
         raise ValueError(f"--budget must be positive, got {options.budget}")
-    device, loaded = prepare_machine(options), load(DataConfig(data_name(options.data)))
+    asked = {name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")}
+    contenders = comparing.contenders(options.presets, data=data_name(options.data), **asked)
+    device, loaded = prepare_machine(options), load(contenders[0].config.data)
     about = f"{loaded.name}, {options.way}-way {options.shot}-shot"
     folder = options.out or Path("runs") / f"compare-{loaded.name}-{options.way}w{options.shot}s"
-    asked = ("recipe", "data", "way", "shot", "queries", "tasks", "seed", "changes")
-    contenders = comparing.contenders(options.presets, folder, **{name: getattr(options, name) for name in asked})
+    contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
     for each in contenders:
         comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
     if options.budget is not None:
@@ -145,7 +147,7 @@ def compare(options: argparse.Namespace) -> int:
 def report(options: argparse.Namespace) -> int:
     """`csn report`."""
     if options.verify is not None:
-        return verify(options.verify, options.run)
+        return verify(options.verify, options.run, options.data)
     if options.run is None:
         return _report_results(options.results, options.pages)
     run = open_run(options.run)

@@ -57,7 +57,7 @@ class Contender:
 
 def contenders(
     names: Sequence[str],
-    folder: Path,
+    folder: Path = Path(),
     *,
     recipe: str,
     data: str,
@@ -68,19 +68,19 @@ def contenders(
     seed: int,
     changes: Sequence[str] = (),
 ) -> list[Contender]:
-    """One for each name, PRESET or PRESET:RECIPE, all with the same tasks to train on."""
+    """One for each name, PRESET or PRESET:RECIPE, all to learn from the same tasks and nothing else."""
+    equal = {
+        "data": {"name": data, "way": way, "shot": shot, "queries": queries},
+        "naming": {"epochs": 0},
+        "train": {"tasks": tasks, "seed": seed},
+    }
     found = []
     for name in names:
         preset, _, own = name.partition(":")
-        config = merge(
-            load_preset(preset, own or recipe),
-            {
-                "data": {"name": data, "way": way, "shot": shot, "queries": queries},
-                "train": {"tasks": tasks, "seed": seed, "validation_tasks": VALIDATION_TASKS},
-            },
-        )
+        config = merge(load_preset(preset, own or recipe), {"train": {"validation_tasks": VALIDATION_TASKS}})
         for change in changes:
             config = merge(config, parse_option(change))
+        config = merge(config, equal)
         if config.model.learner == "lstm-lm":
             raise ValueError(f"{name!r} is trained on running text, not on tasks: it cannot be compared at equal cost")
         found.append(_validated(Contender(name, config, folder / name.replace(":", "-"))))

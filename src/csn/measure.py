@@ -61,8 +61,8 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def verify(path: Path, folder: Path | None) -> int:
-    """`csn report --verify`: 0 if the file holds, 1 if its checkpoint answers otherwise."""
+def verify(path: Path, folder: Path | None, data: str | None = None) -> int:
+    """`csn report --verify`: 0 if the file holds, 1 if its checkpoint answers otherwise. data: where it is now."""
     content = read_result(path)
     if "accuracies" not in content:
         raise ValueError(f"{path} has no accuracies of tasks: only result files of csn evaluate can be verified")
@@ -73,10 +73,12 @@ def verify(path: Path, folder: Path | None) -> int:
         say(f"  {content['trained'].get('command', 'csn train (not recorded)')}\n  {content['command']}")
         return 0
     keep_freed_memory()
-    data = load(dataclasses.replace(run.config.data, name=data_name(content["evaluation"]["data"])), run)
+    stated, trained_on = content["evaluation"]["data"], run.config.data
+    name = data_name(data or (trained_on.name if trained_on.label == stated else stated))
+    loaded = load(dataclasses.replace(trained_on, name=name), run)
     with progress_bar("[bold]{task.description}") as progress:
         tell = advance(progress, progress.add_task("asked again", total=content["evaluation"]["tasks"]))
-        verdict = ask_again(content, run, data, device=torch.device("cpu"), on_progress=tell)
+        verdict = ask_again(content, run, loaded, device=torch.device("cpu"), on_progress=tell)
     say(f"asked again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks alike")
     return 0 if verdict.same else 1
 

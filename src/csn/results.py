@@ -26,7 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from csn.config import ModelConfig, config_from_json, load_preset, preset_names
+from csn.config import DataConfig, ModelConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.run import TrainedRun, origin
 
@@ -38,7 +38,7 @@ _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->
 
 PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
 # What a result file must say of its tasks and its training.
-NEEDED: dict[str, dict[str, type | tuple[type, ...]]] = {
+NEEDED: dict[str, dict[str, Any]] = {
     "evaluation": {"data": str, "way": int, "shot": int, "tasks": int},
     "trained": {"tasks": int, "seconds": (int, float), "validation": float, "validation_curve": list}
     | {"commit": str, "command": str},
@@ -97,7 +97,7 @@ class Result:
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{config['preset']}, {self.learner}"
         parts = [f"`{config['preset']}`", config["recipe"], *model_changes(config)]
-        if config["data"]["name"] != self.data:
+        if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
         if config["data"]["way"] != self.content["evaluation"]["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")

@@ -17,6 +17,7 @@ from csn.config import load_preset
 from csn.data.augment import augment, mirrored
 from csn.data.image_folder import load_images
 from csn.data.source import EpisodeSource
+from csn.engine.run import open_run
 from csn.episode import Episode, Examples
 
 SMALL = [
@@ -60,11 +61,29 @@ def test_train_evaluate_and_show_take_a_path(own: Path, monkeypatch: pytest.Monk
 
     other = pack(tmp_path / "others.zip", classes("", [f"other{c}" for c in range(10)], 20, first=12))
     assert cli.main(["evaluate", str(run), "--data", str(other), "--tasks", "4", "--threads", "1"]) == 0
-    assert (run / "result-others-test-2w1s.json").exists()
+    of_others = run / "result-others-test-2w1s.json"
+    assert of_others.exists()
+    verify = ["report", str(run), "--verify"]
+    assert cli.main([*verify, str(run / "result-pets-test-2w1s.json")]) == 0
+    assert cli.main([*verify, str(of_others)]) == 2  # nobody knows where those were
+    assert cli.main([*verify, str(of_others), "--data", str(other)]) == 0
 
     assert cli.main(["show", "--run", str(run), "--data", str(other), "--out", "episode.png"]) == 0
     pixels = np.asarray(Image.open("episode.png").convert("RGB")).reshape(-1, 3)
     assert any((pixels[:, 0] == 10 * (12 + c)).any() for c in range(10))  # the red of some class, not a grey
+
+
+def test_learners_are_compared_on_images_of_the_asked_size(own: Path) -> None:
+    no_image = own / "pet00" / "none.jpg"
+    no_image.write_text("no image")
+    few = ["--tasks", "4", "--way", "2", "--queries", "2", "--test-tasks", "2", "--test-queries", "2", "--repeats", "3"]
+    compare = ["compare", "prototypical", "adacnn-32-df", "--data", "pets", *few, *SMALL, "--set", "model.filters=4"]
+    assert cli.main([*compare, "--set", "data.way=7"]) == 2  # not without a word about the bad file
+    assert cli.main([*compare, "--set", "data.way=7", "--set", "data.bad_files=skip"]) == 0
+    for name in ("prototypical", "adacnn-32-df"):
+        run = open_run(Path("runs/compare-pets-2w1s") / name)
+        assert run.metadata["about"]["input"] == [3, 16, 16]
+        assert (run.config.data.name, run.config.data.way, run.config.naming.epochs) == (str(own), 2, 0)
 
 
 def test_pictures_show_colours(own: Path) -> None:

@@ -59,7 +59,8 @@ def test_a_missing_checkpoint_is_said_with_the_way_to_make_it(made, tmp_path, ca
     assert main(["report", "--verify", str(path)]) == 0
     said = capsys.readouterr().out
     assert "checkpoint is not here" in said
-    assert "csn train prototypical" in said or "csn " in said
+    content = json.loads(path.read_text())
+    assert f"  {content['trained']['command']}\n  {content['command']}\n" in said
     assert main(["report", str(made / "run"), "--verify", str(path)]) == 0
     assert "6 of 6 tasks alike" in capsys.readouterr().out
 
