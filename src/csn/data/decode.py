@@ -7,7 +7,6 @@ import hashlib
 import io
 import warnings
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +21,6 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 # One row per file: what its bytes are, how large the image was, and why it could not be read (empty if it could).
 RECORD = np.dtype([("digest", "V16"), ("width", "u4"), ("height", "u4"), ("why", "S160")])
-# What zipfile, zlib and pillow raise on damaged or hostile input.
-DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, SyntaxError, ValueError, RuntimeError, MemoryError)
 
 
 class Place(NamedTuple):
@@ -35,6 +32,7 @@ class Place(NamedTuple):
 
 def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int, size: int) -> np.ndarray:
     """Decode images into rows first, first + 1, ... of the file `pixels` (rows, 3, size, size); -> (places,) RECORD."""
+    require("PIL.Image")  # a missing package is no fault of the files
     array = np.memmap(pixels, dtype=np.uint8, mode="r+", shape=(rows, 3, size, size))
     records = np.zeros(len(places), dtype=RECORD)
     for i, place in enumerate(places):
@@ -42,10 +40,21 @@ def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int,
             content = read_bytes(place)
             records[i]["digest"] = hashlib.sha256(content).digest()[:16]
             array[first + i], records[i]["width"], records[i]["height"] = decode(content, size)
-        except DAMAGE as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            records[i]["why"] = reason.encode()[:160]
+        except Exception as error:  # damaged files make zipfile, its decompressors and pillow raise almost anything
+            records[i]["why"] = reason(error).encode(errors="backslashreplace")[:160]
     return records
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read, in a line."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory to read it"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    said = " ".join(str(error).split())
+    if said and isinstance(error, OSError | ValueError | SyntaxError | zipfile.BadZipFile):  # meant to be read
+        return said
+    return f"it is damaged, or of a kind that is not known ({type(error).__name__}{': ' * bool(said)}{said})"
 
 
 def read_bytes(place: Place) -> bytes:

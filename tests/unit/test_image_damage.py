@@ -1,0 +1,79 @@
+"""Images that are damaged, or cannot be read for now: each is its own problem and stops no other."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from image_sets import photograph, split_folders, write
+from PIL import Image
+
+from csn.data import decode
+from csn.data.image_folder import check_images, load_images
+from csn.data.source import SPLITS, Dataset
+
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSN_CACHE", str(tmp_path / "cache"))
+
+
+def counts(data: Dataset) -> list[int]:
+    """Images of every class."""
+    return [count for split in SPLITS for count in data.splits[split].counts.tolist()]
+
+
+def test_damaged_metadata_is_a_problem_of_its_file(tmp_path):
+    """A photograph to be turned, with a text where its metadata should have a number: pillow raises struct.error."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "hello"
+    file = io.BytesIO()
+    Image.new("RGB", (10, 12)).save(file, "JPEG", exif=exif.tobytes().replace(b"\x01\x0e", b"\x01\x17"))
+    path = write(tmp_path / "set", {**split_folders(), "train/ant/1.jpg": file.getvalue()})
+    with pytest.raises(ValueError, match=r"set has 1 problem:\n  train/ant/1.jpg: it is damaged.* \(error: required"):
+        load_images(path, size=SIZE)
+    assert counts(load_images(path, size=SIZE, bad_files="skip")) == [3] * 6
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_an_archive_is_a_problem_of_its_own(tmp_path, packing):
+    path = tmp_path / "set.zip"
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, content in {**split_folders(), "val/cat/9.jpg": photograph(0)}.items():
+            archive.writestr(name, content)
+        start = archive.getinfo("val/cat/9.jpg").header_offset
+    damaged = bytearray(path.read_bytes())
+    damaged[start + 60 : start + 160] = bytes(range(100, 200))
+    path.write_bytes(damaged)
+    (problem,) = check_images(path, size=SIZE).problems
+    assert problem.where == "val/cat/9.jpg"
+    assert counts(load_images(path, size=SIZE, bad_files="skip")) == [3] * 6
+
+
+@pytest.mark.parametrize("error", [struct.error("unpack"), TypeError("'<' not supported"), KeyError(3), MemoryError()])
+def test_whatever_a_file_raises_is_its_own_problem(tmp_path, monkeypatch, error):
+    whole, bad = decode.decode, photograph(0)
+
+    def damaged(content: bytes, size: int) -> object:
+        if content == bad:
+            raise error
+        return whole(content, size)
+
+    monkeypatch.setattr(decode, "decode", damaged)
+    path = write(tmp_path / "set", {**split_folders(), "train/ant/1.jpg": bad})
+    with pytest.raises(ValueError, match=r"set has 1 problem:\n  train/ant/1.jpg: (it is damaged|there is not enough)"):
+        load_images(path, size=SIZE)
+    assert counts(load_images(path, size=SIZE, bad_files="skip")) == [3] * 6
+
+
+def test_a_missing_package_is_no_problem_of_the_files(tmp_path, monkeypatch):
+    path = write(tmp_path / "set", split_folders())
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match=r"pip install \"csn\[data\]\""):
+        load_images(path, size=SIZE)
