@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import struct
 import sys
@@ -9,10 +10,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from image_sets import photograph, split_folders, write
+from image_sets import pack, photograph, split_folders, write
 from PIL import Image
 
-from csn.data import decode
+from csn.data import decode, pixels
 from csn.data.image_folder import check_images, load_images
 from csn.data.source import SPLITS, Dataset
 
@@ -41,16 +42,22 @@ def test_damaged_metadata_is_a_problem_of_its_file(tmp_path):
     assert counts(load_images(path, size=SIZE, bad_files="skip")) == [3] * 6
 
 
-@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_damaged_member_of_an_archive_is_a_problem_of_its_own(tmp_path, packing):
-    path = tmp_path / "set.zip"
+def damaged_archive(folder: Path, packing: int) -> Path:
+    """Some bytes in the middle of val/cat/9.jpg are others."""
+    path = folder / "set.zip"
     with zipfile.ZipFile(path, "w", packing) as archive:
         for name, content in {**split_folders(), "val/cat/9.jpg": photograph(0)}.items():
             archive.writestr(name, content)
         start = archive.getinfo("val/cat/9.jpg").header_offset
-    damaged = bytearray(path.read_bytes())
-    damaged[start + 60 : start + 160] = bytes(range(100, 200))
-    path.write_bytes(damaged)
+    content = bytearray(path.read_bytes())
+    content[start + 60 : start + 160] = bytes(range(100, 200))
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_an_archive_is_a_problem_of_its_own(tmp_path, packing):
+    path = damaged_archive(tmp_path, packing)
     (problem,) = check_images(path, size=SIZE).problems
     assert problem.where == "val/cat/9.jpg"
     assert counts(load_images(path, size=SIZE, bad_files="skip")) == [3] * 6
@@ -77,3 +84,30 @@ def test_a_missing_package_is_no_problem_of_the_files(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(ImportError, match=r"pip install \"csn\[data\]\""):
         load_images(path, size=SIZE)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_that_could_not_be_read_is_tried_again(tmp_path, monkeypatch, packed):
+    files = split_folders()
+    path = pack(tmp_path / "set.zip", files) if packed else write(tmp_path / "set", files)
+    read = decode.read_bytes
+
+    def fail_once(place: decode.Place) -> bytes:
+        if "train/ant/1.png" in (place.member or place.path):
+            raise OSError(errno.EIO, "Input/output error", place.path)
+        return read(place)
+
+    monkeypatch.setattr(decode, "read_bytes", fail_once)
+    with pytest.raises(ValueError, match=r"train/ant/1.png: Input/output error\n"):
+        load_images(path, size=SIZE)
+    assert counts(load_images(path, size=SIZE, bad_files="skip")) == [2, 3, 3, 3, 3, 3]
+    monkeypatch.setattr(decode, "read_bytes", read)
+    assert counts(load_images(path, size=SIZE)) == [3] * 6
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2])
+def test_a_damaged_file_is_not_decoded_again(tmp_path, monkeypatch, packing):
+    path = damaged_archive(tmp_path, packing)
+    load_images(path, size=SIZE, bad_files="skip")
+    monkeypatch.setattr(pixels, "decode_rows", None)
+    assert counts(load_images(path, size=SIZE, bad_files="skip")) == [3] * 6

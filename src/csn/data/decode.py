@@ -20,7 +20,9 @@ MAX_PIXELS = 32_000_000  # of one image, before it is decoded
 FORMATS = ("JPEG", "PNG", "WEBP")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 # One row per file: what its bytes are, how large the image was, and why it could not be read (empty if it could).
+# digest: UNREAD if another try may succeed, DAMAGED if the bytes of a member of an archive are lost.
 RECORD = np.dtype([("digest", "V16"), ("width", "u4"), ("height", "u4"), ("why", "S160")])
+UNREAD, DAMAGED = bytes(16), b"damaged".ljust(16)
 
 
 class Place(NamedTuple):
@@ -36,12 +38,15 @@ def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int,
     array = np.memmap(pixels, dtype=np.uint8, mode="r+", shape=(rows, 3, size, size))
     records = np.zeros(len(places), dtype=RECORD)
     for i, place in enumerate(places):
+        records[i]["digest"] = DAMAGED
         try:
             content = read_bytes(place)
             records[i]["digest"] = hashlib.sha256(content).digest()[:16]
             array[first + i], records[i]["width"], records[i]["height"] = decode(content, size)
         except Exception as error:  # damaged files make zipfile, its decompressors and pillow raise almost anything
             records[i]["why"] = reason(error).encode(errors="backslashreplace")[:160]
+            if may_pass(error):
+                records[i]["digest"] = UNREAD
     return records
 
 
@@ -55,6 +60,11 @@ def reason(error: Exception) -> str:
     if said and isinstance(error, OSError | ValueError | SyntaxError | zipfile.BadZipFile):  # meant to be read
         return said
     return f"it is damaged, or of a kind that is not known ({type(error).__name__}{': ' * bool(said)}{said})"
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the machine failed, rather than the file: what the system reports has a number."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def read_bytes(place: Place) -> bytes:

@@ -170,18 +170,25 @@ def _silent(logger: logging.Logger) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def cached_array(key: str, build: Callable[[], np.ndarray]) -> np.ndarray:
+def cached_array(
+    key: str, build: Callable[[], np.ndarray], *, final: Callable[[np.ndarray], bool] = lambda _: True
+) -> np.ndarray:
     """The array stored under `key`, or else build(), stored for the next time.
 
     key: letters, digits, '.', '_', '-'; it must change whenever the array would. A damaged file is built again. A cache
-    that cannot be written costs time, not the result: it is a RuntimeWarning.
+    that cannot be written costs time, not the result: it is a RuntimeWarning. final: whether an array may be kept; one
+    that may not is built again the next time.
     """
     if not re.fullmatch(r"[\w.-]+", key):
         raise ValueError(f"a cache key is made of letters, digits, '.', '_' and '-', got {key!r}")
     path = cache_dir() / "arrays" / f"{key}.npy"
     with contextlib.suppress(OSError, ValueError, EOFError):
-        return _read_array(path)
+        array = _read_array(path)
+        if final(array):
+            return array
     array = build()
+    if not final(array):
+        return array
     try:
         _write_array(path, array)
     except OSError as error:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from csn.data.decode import RECORD, Place, close_archives, decode_rows
+from csn.data.decode import RECORD, UNREAD, Place, close_archives, decode_rows
 from csn.data.fetch import Progress, cache_dir, cached_array
 
 FORMAT = 1  # raised whenever the same file would give other pixels
@@ -46,14 +46,14 @@ def decoded(places: Sequence[Place], stamps: Sequence[str], size: int, progress:
     """Images decoded and resized, from the cache if the same files were decoded before.
 
     stamps: of each file something that changes with its content. progress(files done, files in all) is called
-    meanwhile.
+    meanwhile. Files that the system could not read (no permission, a broken disk) are tried again the next time.
     """
     if size < 8 or size > 1024:
         raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
     described = "\n".join(f"{path}\t{member}\t{stamp}" for (path, member), stamp in zip(places, stamps, strict=True))
     key = f"images-{size}-{FORMAT}-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
     decode = functools.partial(_decode, places, size, progress)
-    records = cached_array(key, decode)
+    records = cached_array(key, decode, final=_all_tried)
     if not _is_whole(_pixel_path(records, size), records, size):
         records = decode()  # the pixels were deleted, or never got to the disk
     return Decoded(mapped(_pixel_path(records, size), _readable(records), size), records)
@@ -158,6 +158,11 @@ def _drop_unreadable(path: Path, records: np.ndarray, size: int) -> None:
 
 def _readable(records: np.ndarray) -> int:
     return int((records["why"] == b"").sum())
+
+
+def _all_tried(records: np.ndarray) -> bool:
+    """Whether another try would find the same."""
+    return UNREAD not in records["digest"][records["why"] != b""].tolist()
 
 
 def _pixel_path(records: np.ndarray, size: int) -> Path:
