@@ -86,7 +86,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
     lists = {SPLIT_NAMES[Path(n).stem]: n for n in by_name if n.endswith(".csv") and Path(n).stem in SPLIT_NAMES}
     pictures = [member for member in by_name.values() if not member.name.lower().endswith(".csv")]
     if set(lists) == set(SPLITS) and not any(_top(member) in SPLIT_NAMES for member in pictures):
-        rows = [row for split, name in lists.items() for row in read_csv(_read(by_name[name]), name, split=split)]
+        rows = [row for split in SPLITS for row in read_csv(_read(by_name[lists[split]]), lists[split], split=split)]
         images, problems = _from_rows(rows, by_name, "train.csv, val.csv, test.csv")
     else:
         images, problems = _from_folders(pictures, path, seed)
@@ -174,8 +174,9 @@ def read_csv(
 def _from_rows(
     rows: Iterable[tuple[str, str, Split]], by_name: Mapping[str, Member], list_name: str
 ) -> tuple[list[ImageFile], list[Problem]]:
-    """Images named by a CSV: beside it, or in a folder `images`."""
+    """Images named by a CSV: beside it, or in a folder `images`. One that is named again stays what it was first."""
     images, problems = [], []
+    seen: set[Place] = set()
     for file, label, split in rows:
         if leads_outside(file):
             problems.append(Problem(f"{list_name}: {file}", "the path leads out of the folder"))
@@ -183,7 +184,10 @@ def _from_rows(
         member = by_name.get(file) or by_name.get(f"images/{file}")
         if member is None:
             problems.append(Problem(f"{list_name}: {file}", "there is no such file"))
+        elif member.place in seen:  # it could be support and query of one task
+            problems.append(Problem(f"{list_name}: {file}", f"it is listed again, as {label} of {split}"))
         else:
+            seen.add(member.place)
             images.append(ImageFile(member.name, member.place, member.stamp, label, split))
     return images, problems
 

@@ -1,0 +1,46 @@
+"""Images named by CSV lists, and what lies beside images and lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from image_sets import split_folders, write
+
+from csn.data.image_folder import check_images, load_images
+from csn.data.source import SPLITS
+
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CSN_CACHE", str(tmp_path / "cache"))
+
+
+def one_list(folder: Path, *more: str, prefix: str = "") -> Path:
+    """set.csv and its images, and more lines."""
+    files = split_folders()
+    write(folder, files)
+    rows = [f"{prefix}{name},{name.split('/')[1]},{name.split('/')[0]}" for name in files]
+    return write(folder, {"set.csv": "\n".join(["file,class,split", *rows, *more]).encode()}) / "set.csv"
+
+
+def labels(path: Path) -> dict[str, int]:
+    """How many images of each class there are."""
+    data = load_images(path, size=SIZE, bad_files="skip")
+    return {n: int(c) for s in SPLITS for n, c in zip(data.splits[s].names, data.splits[s].counts, strict=True)}
+
+
+WHOLE = dict.fromkeys(["ant", "bee", "cat", "dog", "eel", "fox"], 3)
+
+
+@pytest.mark.parametrize("again", ["ant,train", "bee,train", "ant,test"])
+def test_a_file_that_is_listed_twice_is_a_problem(tmp_path, again):
+    path = one_list(tmp_path, f"train/ant/1.png,{again}")
+    label, split = again.split(",")
+    problem = ("set.csv: train/ant/1.png", f"it is listed again, as {label} of {split}")
+    assert check_images(path, size=SIZE).problems == (problem,)
+    with pytest.raises(ValueError, match=r"train/ant/1.png: it is listed again"):
+        load_images(path, size=SIZE)
+    assert labels(path) == WHOLE
