@@ -44,3 +44,11 @@ def test_a_file_that_is_listed_twice_is_a_problem(tmp_path, again):
     with pytest.raises(ValueError, match=r"train/ant/1.png: it is listed again"):
         load_images(path, size=SIZE)
     assert labels(path) == WHOLE
+
+
+@pytest.mark.parametrize("prefix", ["./", ".//", "././"])
+def test_a_path_may_begin_with_the_folder_itself(tmp_path, prefix):
+    path = one_list(tmp_path, "./train/ant/../../../secret.png,ant,train", prefix=prefix)
+    (problem,) = check_images(path, size=SIZE).problems
+    assert problem.why == "the path leads out of the folder"
+    assert labels(path) == WHOLE

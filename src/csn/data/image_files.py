@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import posixpath
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -181,7 +182,8 @@ def _from_rows(
         if leads_outside(file):
             problems.append(Problem(f"{list_name}: {file}", "the path leads out of the folder"))
             continue
-        member = by_name.get(file) or by_name.get(f"images/{file}")
+        name = posixpath.normpath(file)  # ./a.png is a.png
+        member = by_name.get(name) or by_name.get(f"images/{name}")
         if member is None:
             problems.append(Problem(f"{list_name}: {file}", "there is no such file"))
         elif member.place in seen:  # it could be support and query of one task
