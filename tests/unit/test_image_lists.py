@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from image_sets import split_folders, write
 
+from csn import cli
 from csn.data.image_folder import check_images, load_images
 from csn.data.source import SPLITS
 
@@ -52,3 +54,19 @@ def test_a_path_may_begin_with_the_folder_itself(tmp_path, prefix):
     (problem,) = check_images(path, size=SIZE).problems
     assert problem.why == "the path leads out of the folder"
     assert labels(path) == WHOLE
+
+
+@pytest.mark.parametrize("split_by_seed", [False, True])
+def test_names_need_not_be_utf_8(tmp_path, split_by_seed, capsys):
+    """Archives of older systems unpack to names in their own encoding."""
+    files = {name.split("/", split_by_seed)[-1]: file for name, file in split_folders().items()}
+    path = write(tmp_path / "set", files)
+    folder = next(path.rglob("ant"))
+    try:
+        os.rename(folder, os.fsencode(folder.parent) + b"/caf\xe9")
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 only")
+    write(path, {os.fsdecode(b"m\xfcll.txt"): b""})
+    assert labels(path) == {"caf\\xe9": 3, **{n: c for n, c in WHOLE.items() if n != "ant"}}
+    assert cli.main(["data", "check", str(path)]) == 0
+    assert "m\\xfcll.txt" in capsys.readouterr().out

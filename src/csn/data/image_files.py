@@ -229,7 +229,11 @@ def split_classes(classes: set[str], where: object, seed: int = SPLIT_SEED) -> d
             f"{where} has {len(classes)} folders of classes, and a split by seed takes {LEAST_CLASSES} or more, so "
             f"that training, validation and test have two each: add classes, or make folders train, val and test"
         )
-    order = sorted(classes, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
+
+    def drawn_by(name: str) -> bytes:
+        return hashlib.sha256(f"{seed}/{name}".encode(errors="surrogateescape")).digest()
+
+    order = sorted(classes, key=drawn_by)
     train, val = (max(2, round(share * len(order))) for share in SHARES)
     train = min(train, len(order) - 2 - val)
     sizes = {"train": train, "val": val, "test": len(order) - train - val}
@@ -238,8 +242,15 @@ def split_classes(classes: set[str], where: object, seed: int = SPLIT_SEED) -> d
 
 
 def _listing(images: list[ImageFile], problems: list[Problem], ignored: list[str]) -> Listing:
-    order = sorted(images, key=lambda image: (SPLITS.index(image.split), image.label, image.name))
-    return Listing(tuple(order), tuple(problems), tuple(ignored))
+    shown = [image._replace(name=_printable(image.name), label=_printable(image.label)) for image in images]
+    order = sorted(shown, key=lambda image: (SPLITS.index(image.split), image.label, image.name))
+    wrong = tuple(Problem(_printable(where), why) for where, why in problems)
+    return Listing(tuple(order), wrong, tuple(map(_printable, ignored)))
+
+
+def _printable(name: str) -> str:
+    """A name for people: bytes that are no UTF-8, which no terminal takes, as \\xe9."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _is_hidden(name: str) -> bool:

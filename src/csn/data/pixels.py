@@ -51,7 +51,8 @@ def decoded(places: Sequence[Place], stamps: Sequence[str], size: int, progress:
     if size < 8 or size > 1024:
         raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
     described = "\n".join(f"{path}\t{member}\t{stamp}" for (path, member), stamp in zip(places, stamps, strict=True))
-    key = f"images-{size}-{FORMAT}-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
+    digest = hashlib.sha256(described.encode(errors="surrogateescape")).hexdigest()  # names need not be UTF-8
+    key = f"images-{size}-{FORMAT}-{digest[:32]}"
     decode = functools.partial(_decode, places, size, progress)
     records = cached_array(key, decode, final=_all_tried)
     if not _is_whole(_pixel_path(records, size), records, size):
