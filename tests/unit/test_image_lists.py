@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
-from image_sets import split_folders, write
+from image_sets import pack, split_folders, write
 
 from csn import cli
 from csn.data.image_folder import check_images, load_images
@@ -70,3 +71,55 @@ def test_names_need_not_be_utf_8(tmp_path, split_by_seed, capsys):
     assert labels(path) == {"caf\\xe9": 3, **{n: c for n, c in WHOLE.items() if n != "ant"}}
     assert cli.main(["data", "check", str(path)]) == 0
     assert "m\\xfcll.txt" in capsys.readouterr().out
+
+
+def three_lists(folder: Path, names: tuple[str, str, str] = ("train.csv", "val.csv", "test.csv")) -> Path:
+    """A list for each split beside a folder of images."""
+    files = {name.replace("/", "-"): file for name, file in split_folders().items()}
+    write(folder / "images", files)
+    for split, name in zip(SPLITS, names, strict=True):
+        rows = [f"{file},{file.split('-')[1]}" for file in files if file.startswith(split)]
+        write(folder, {name: "\n".join(["filename,label", *rows]).encode()})
+    return folder
+
+
+@pytest.mark.parametrize("layout", [one_list, three_lists, lambda folder: write(folder, split_folders())])
+@pytest.mark.parametrize("broken", ["backup.zip", "pictures/train.zip"])
+def test_an_archive_that_is_not_used_is_not_opened(tmp_path, layout, broken):
+    path = layout(tmp_path / "set")
+    write(tmp_path / "set", {broken: b"PK"})
+    assert labels(path) == WHOLE
+    report = check_images(path, size=SIZE)
+    assert report.problems == ()
+    assert report.ignored == (() if layout is one_list else (broken,))
+
+
+@pytest.mark.parametrize("broken", ["train.zip", "images.zip"])
+def test_a_list_needs_no_archive_if_its_files_are_there(tmp_path, broken):
+    path = one_list(tmp_path)
+    write(tmp_path, {broken: b"PK"})
+    assert labels(path) == WHOLE
+
+
+def test_an_archive_that_is_used_must_be_whole(tmp_path):
+    path = write(tmp_path / "set", split_folders() | {"train.zip": b"PK"})
+    with pytest.raises(ValueError, match=r"train\.zip is no zip archive, or damaged"):
+        load_images(path, size=SIZE)
+
+
+@pytest.mark.parametrize("layout", [one_list, three_lists])
+def test_files_of_a_list_may_be_in_an_archive_beside_it(tmp_path, layout):
+    path = layout(tmp_path / "set")
+    for folder in [folder for folder in (tmp_path / "set").iterdir() if folder.is_dir()]:
+        pack(
+            folder.with_suffix(".zip"),
+            {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*.png")},
+        )
+        shutil.rmtree(folder)
+    assert labels(path) == WHOLE
+
+
+def test_a_list_may_name_what_no_file_can_be_called(tmp_path):
+    path = one_list(tmp_path, f"{'x' * 5000}.png,ant,train", "a\0b.png,ant,train", "train,ant,train")
+    assert [problem.why for problem in check_images(path, size=SIZE).problems] == ["there is no such file"] * 3
+    assert labels(path) == WHOLE

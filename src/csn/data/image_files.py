@@ -13,9 +13,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import os
 import posixpath
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -76,10 +77,8 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
     if not path.exists():
         raise ValueError(f"there is no file or folder {path}")
     if path.is_file() and path.suffix.lower() == ".csv":
-        members, outside = list_members(path.parent)
-        by_name = {member.name: member for member in members}
-        images, problems = _from_rows(read_csv(path.read_bytes(), path.name, by_split=True), by_name, path.name)
-        return _listing(images, [*outside, *problems], [])
+        rows = read_csv(path.read_bytes(), path.name, by_split=True)
+        return _listing(*_from_rows(rows, named_members(path.parent, rows), path.name), [])
     members, outside = list_members(path)
     wanted = [member for member in members if member.name.lower().endswith((*SUFFIXES, ".csv"))]
     ignored = sorted({member.name for member in members} - {member.name for member in wanted})
@@ -88,6 +87,9 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
     pictures = [member for member in by_name.values() if not member.name.lower().endswith(".csv")]
     if set(lists) == set(SPLITS) and not any(_top(member) in SPLIT_NAMES for member in pictures):
         rows = [row for split in SPLITS for row in read_csv(_read(by_name[lists[split]]), lists[split], split=split)]
+        first = by_name[lists["train"]]
+        if first.place.member is None:
+            by_name = named_members(Path(first.place.path).parents[first.name.count("/")], rows)
         images, problems = _from_rows(rows, by_name, "train.csv, val.csv, test.csv")
     else:
         images, problems = _from_folders(pictures, path, seed)
@@ -95,24 +97,51 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
 
 
 def list_members(path: Path) -> tuple[list[Member], list[Problem]]:
-    """Every file of a folder or zip archive; archives `train.zip`, `val.zip` ... in a folder count as folders."""
+    """Every file of a folder or zip archive; archives `train.zip`, `val.zip` ... in a folder count as folders.
+
+    Other archives in a folder are files like any other and not opened.
+    """
     if path.is_file():
         return _archive_members(path)
     path = path.resolve()
     members: list[Member] = []
     problems: list[Problem] = []
-    for file in sorted(path.rglob("*")):
-        name = file.relative_to(path).as_posix()
-        if _is_hidden(name) or not file.is_file():
-            continue
-        if file.suffix.lower() == ".zip" and file.parent == path:
+    for file in _files(path):
+        if file.suffix.lower() == ".zip" and file.parent == path and file.stem.lower() in SPLIT_NAMES:
             inside, wrong = _archive_members(file)
             members += [_below(file.stem, member) for member in inside]
             problems += wrong
         else:
-            stat = file.stat()
-            members.append(Member(name, Place(str(file), None), f"{stat.st_size}-{stat.st_mtime_ns}"))
+            members.append(_member(file.relative_to(path).as_posix(), file))
     return members, problems
+
+
+def named_members(folder: Path, rows: Iterable[tuple[str, str, Split]]) -> dict[str, Member]:
+    """The files that a list names, in its folder or in archives there; nothing else in that folder is looked at."""
+    folder = folder.resolve()
+    found: dict[str, Member] = {}
+    archives: set[str] = set()
+    for name in {posixpath.normpath(file) for file, _, _ in rows if not leads_outside(file)}:
+        candidates = [where for where in (name, f"images/{name}") if os.path.isfile(folder / where)]
+        found |= {where: _member(where, folder / where) for where in candidates[:1]}
+        if not candidates:
+            archives |= {name.partition("/")[0], "images"}
+    for archive in sorted(archives):
+        if os.path.isfile(file := folder / f"{archive}.zip"):
+            found |= {inside.name: inside for inside in (_below(archive, m) for m in _archive_members(file)[0])}
+    return found
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files below a folder in order, but for hidden ones."""
+    for file in sorted(folder.rglob("*")):
+        if not _is_hidden(file.relative_to(folder).as_posix()) and file.is_file():
+            yield file
+
+
+def _member(name: str, file: Path) -> Member:
+    stat = file.stat()
+    return Member(name, Place(str(file), None), f"{stat.st_size}-{stat.st_mtime_ns}")
 
 
 def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
