@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,37 @@ def test_files_of_a_list_may_be_in_an_archive_beside_it(tmp_path, layout):
 
 
 def test_a_list_may_name_what_no_file_can_be_called(tmp_path):
-    path = one_list(tmp_path, f"{'x' * 5000}.png,ant,train", "a\0b.png,ant,train", "train,ant,train")
-    assert [problem.why for problem in check_images(path, size=SIZE).problems] == ["there is no such file"] * 3
+    path = one_list(tmp_path, f"{'x' * 5000}.png,ant,train", "train,ant,train")
+    assert [problem.why for problem in check_images(path, size=SIZE).problems] == ["there is no such file"] * 2
+    assert labels(path) == WHOLE
+
+
+def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):
+    store = write(tmp_path / "store", split_folders())
+    path = tmp_path / "set"
+    (path / "train").mkdir(parents=True)
+    for label in ("ant", "bee"):
+        (path / "train" / label).symlink_to(store / "train" / label)
+    (path / "val").symlink_to(store / "val")
+    (path / "test").symlink_to(store / "test")
+    (store / "val" / "cat" / "up").symlink_to(store / "val")
+    (store / "val" / "all").symlink_to(path)
+    (store / "val" / "nowhere").symlink_to(tmp_path / "nowhere")
+    (path / "train" / "ant" / "itself").symlink_to(".")
+    assert labels(path) == WHOLE
+    assert check_images(path, size=SIZE).problems == ()
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    path = write(tmp_path / "set", {**split_folders(), "train/gnu/0.png": b""})
+    entries = Path.iterdir
+
+    def refuse(folder: Path) -> Iterator[Path]:
+        if folder.name == "gnu":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return entries(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(ValueError, match=r"train/gnu: the folder cannot be read: Permission denied"):
+        load_images(path, size=SIZE)
     assert labels(path) == WHOLE

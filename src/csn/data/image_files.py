@@ -90,6 +90,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
         first = by_name[lists["train"]]
         if first.place.member is None:
             by_name = named_members(Path(first.place.path).parents[first.name.count("/")], rows)
+            outside = []
         images, problems = _from_rows(rows, by_name, "train.csv, val.csv, test.csv")
     else:
         images, problems = _from_folders(pictures, path, seed)
@@ -106,7 +107,7 @@ def list_members(path: Path) -> tuple[list[Member], list[Problem]]:
     path = path.resolve()
     members: list[Member] = []
     problems: list[Problem] = []
-    for file in _files(path):
+    for file in _files(path, problems):
         if file.suffix.lower() == ".zip" and file.parent == path and file.stem.lower() in SPLIT_NAMES:
             inside, wrong = _archive_members(file)
             members += [_below(file.stem, member) for member in inside]
@@ -132,11 +133,27 @@ def named_members(folder: Path, rows: Iterable[tuple[str, str, Split]]) -> dict[
     return found
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The files below a folder in order, but for hidden ones."""
-    for file in sorted(folder.rglob("*")):
-        if not _is_hidden(file.relative_to(folder).as_posix()) and file.is_file():
-            yield file
+def _files(folder: Path, problems: list[Problem], above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """The files below a folder in order, through links to folders too, but for hidden ones.
+
+    problems: takes folders that cannot be read. above: the folders that lead here, as they are without links; a link
+    back to one of them is not followed.
+    """
+    here = folder.resolve()
+    if here in above:
+        return
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        problems.append(Problem(str(folder), f"the folder cannot be read: {error.strerror}"))
+        return
+    for entry in entries:
+        if _is_hidden(entry.name):
+            continue
+        if entry.is_dir():
+            yield from _files(entry, problems, (*above, here))
+        elif entry.is_file():
+            yield entry
 
 
 def _member(name: str, file: Path) -> Member:
