@@ -136,6 +136,13 @@ def test_a_missing_image_a_missing_class_and_other_classes_are_noticed(tmp_path)
         {"class_dict": {}},
         {"class_dict": {"n00000001": [0, 0]}},
         {"class_dict": {"n00000001": [10_000]}},
+        {"class_dict": {"n00000001": [{}]}},
+        {"class_dict": {"n00000001": None}},
+        {"class_dict": {"n00000001": ["x"]}},
+        {"class_dict": {"n00000001": [[0], [1, 2]]}},
+        {"class_dict": {"n00000001": [0.5]}},
+        {"class_dict": {"n00000001": [2**80]}},
+        {"class_dict": {"n00000001": [2**64 - 1]}},
     ],
 )
 def test_pickles_of_another_shape_are_refused(tmp_path, changes):

@@ -185,11 +185,25 @@ def _checked(path: Path, content: Any) -> tuple[np.ndarray, dict[str, np.ndarray
             f"{path} should hold a dictionary of image_data, (images, height, width, 3) bytes, and class_dict, the "
             f"rows of each class; got something else"
         )
-    rows = {str(name): np.asarray(members, dtype=np.int64).ravel() for name, members in classes.items()}
+    rows = {str(name): _whole_numbers(path, str(name), members) for name, members in classes.items()}
     joined = np.concatenate(list(rows.values()))
     if len(np.unique(joined)) != len(joined) or joined.min(initial=0) < 0 or joined.max(initial=0) >= len(images):
         raise ValueError(f"class_dict of {path} should name each of {len(images)} images at most once, and no others")
     return images, rows
+
+
+def _whole_numbers(path: Path, name: str, members: Any) -> np.ndarray:
+    """The rows of a class, or a ValueError that names the file."""
+    try:
+        rows = np.asarray(members)
+    except (ValueError, TypeError):  # lists of unequal lengths
+        rows = np.asarray(None)
+    if rows.size and rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"class_dict of {path} should name the rows of class {name!r} as whole numbers; got something else: get "
+            f"another copy"
+        )
+    return rows.astype(np.int64).ravel()
 
 
 def _resized(image: np.ndarray, size: int) -> np.ndarray:
