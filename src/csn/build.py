@@ -116,6 +116,9 @@ def build_learner(
     """
     if way < 2:
         raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
+    for option in ("filters", "units", "key_size"):  # torch makes layers of no neurons, and trains them
+        if getattr(config, option) < 1:
+            raise ValueError(f"model.{option} must be 1 or more, got {getattr(config, option)}")
     _check_input(config, input_shape, vocabulary)
 
     def network(size: int) -> nn.Module:

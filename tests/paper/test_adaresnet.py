@@ -87,6 +87,19 @@ def test_width_scales_every_layer_and_rounds_to_eights():
     assert [tuple(a.shape[1:]) for a in output.preactivations] == [(16, 16, 32), (8, 8, 64), (128,), (5,)]
 
 
+@pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_width_that_leaves_no_filters_is_refused(number):
+    for network in (lambda: ResNet((3, 16, 16), 5, width=number), lambda: ResNetKey((3, 16, 16), width=number)):
+        with pytest.raises(ValueError, match=rf"model\.width.* got {number}"):
+            network()
+
+
+def test_a_hidden_layer_of_no_units_is_refused():
+    for network in (lambda: ResNet((3, 16, 16), 5, units=0), lambda: ResNetKey((3, 16, 16), units=0)):
+        with pytest.raises(ValueError, match=r"model\.units.* got 0"):
+            network()
+
+
 @pytest.mark.parametrize("image", [(3, 15, 40), (1, 40, 8)])
 def test_images_that_four_poolings_would_use_up_are_refused(image):
     for network in (lambda: ResNet(image, 5), lambda: ResNetKey(image)):

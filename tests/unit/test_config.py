@@ -100,6 +100,16 @@ def test_a_section_must_be_a_table():
         merge(Config(), {"model": 3})
 
 
+@pytest.mark.parametrize(
+    ("preset", "option"),
+    [("adaresnet-df", "units"), ("adacnn-df", "filters"), ("adacnn-df", "key_size"), ("mann", "units")],
+)
+def test_layers_of_no_neurons_are_refused_by_option(preset, option):
+    model = dataclasses.replace(load_preset(preset).model, **{option: 0})
+    with pytest.raises(ValueError, match=rf"model\.{option} must be 1 or more, got 0"):
+        build_learner(model, (1, 28, 28), 5)
+
+
 def test_values_take_the_type_of_their_field():
     config = merge(Config(), {"train": {"learning_rate": 1, "clip": None}, "model": {"dropout": [0, 0.5, 1]}})
     assert type(config.train.learning_rate) is float

@@ -7,6 +7,7 @@ block are laid out (height, width, filters), the memory order of channels_last, 
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,10 @@ SMALLEST_SIDE = 2 ** len(FILTERS)
 
 def scaled(number: int, width: float) -> int:
     """`number` filters or units times a width, rounded to a multiple of 8, which suits vector units."""
+    if number < 1:
+        raise ValueError(f"adaResNet needs a hidden layer of 1 unit or more (model.units), got {number}")
+    if not 0 < width < math.inf:
+        raise ValueError(f"adaResNet multiplies its filters by a width above 0 (model.width), got {width}")
     return max(8, 8 * round(number * width / 8))
 
 
