@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from image_sets import pack, split_folders, write
+from image_sets import pack, picture, split_folders, write
 
 from csn import cli
 from csn.data.image_folder import check_images, load_images
@@ -156,3 +156,27 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"train/gnu: the folder cannot be read: Permission denied"):
         load_images(path, size=SIZE)
     assert labels(path) == WHOLE
+
+
+@pytest.mark.parametrize("names", [("Train.csv", "Val.csv", "Test.csv"), ("TRAIN.CSV", "Valid.csv", "test.csv")])
+def test_lists_of_splits_may_be_named_in_capitals(tmp_path, names):
+    path = three_lists(tmp_path / "set", names)
+    write(path, {"old/train.csv": b"filename,label\nnowhere.png,ant"})
+    assert labels(path) == WHOLE
+    assert check_images(path, size=SIZE).problems == ()
+
+
+def test_three_lists_count_more_than_a_folder_that_is_named_as_a_split(tmp_path):
+    path = three_lists(tmp_path / "set")
+    write(path, {"train/preview.png": split_folders()["train/ant/0.png"]})
+    assert labels(path) == WHOLE
+    assert check_images(path, size=SIZE).problems == ()
+
+
+def test_folders_of_all_splits_count_if_the_lists_name_nothing_that_is_there(tmp_path):
+    path = three_lists(tmp_path / "set")
+    shutil.rmtree(path / "images")
+    write(path, {"train/preview.png": split_folders()["train/ant/0.png"], "logo/1.png": picture(1)})
+    with pytest.raises(ValueError, match=r"train-ant-0.png: there is no such file"):
+        load_images(path, size=SIZE)
+    assert labels(write(path, split_folders())) == WHOLE

@@ -83,18 +83,29 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
     wanted = [member for member in members if member.name.lower().endswith((*SUFFIXES, ".csv"))]
     ignored = sorted({member.name for member in members} - {member.name for member in wanted})
     by_name = {member.name: member for member in _without_root(wanted)}
-    lists = {SPLIT_NAMES[Path(n).stem]: n for n in by_name if n.endswith(".csv") and Path(n).stem in SPLIT_NAMES}
     pictures = [member for member in by_name.values() if not member.name.lower().endswith(".csv")]
-    if set(lists) == set(SPLITS) and not any(_top(member) in SPLIT_NAMES for member in pictures):
+    lists = _lists(by_name)
+    if set(lists) == set(SPLITS):
         rows = [row for split in SPLITS for row in read_csv(_read(by_name[lists[split]]), lists[split], split=split)]
         first = by_name[lists["train"]]
         if first.place.member is None:
             by_name = named_members(Path(first.place.path).parents[first.name.count("/")], rows)
-            outside = []
-        images, problems = _from_rows(rows, by_name, "train.csv, val.csv, test.csv")
-    else:
-        images, problems = _from_folders(pictures, path, seed)
+        images, problems = _from_rows(rows, by_name, ", ".join(lists[split] for split in SPLITS))
+        # Copies in folders of splits often keep the lists they were made from, whose files are no longer beside them.
+        if images or not {SPLIT_NAMES.get(_top(member)) for member in pictures} >= set(SPLITS):
+            return _listing(images, problems if first.place.member is None else [*outside, *problems], ignored)
+    images, problems = _from_folders(pictures, path, seed)
     return _listing(images, [*outside, *problems], ignored)
+
+
+def _lists(names: Iterable[str]) -> dict[Split, str]:
+    """The CSV of each split, in small letters or capitals; the outermost if there are several."""
+    found: dict[Split, str] = {}
+    for name in sorted(names, key=lambda name: -name.count("/")):
+        stem, _, suffix = name.rpartition("/")[2].lower().rpartition(".")
+        if suffix == "csv" and stem in SPLIT_NAMES:
+            found[SPLIT_NAMES[stem]] = name
+    return found
 
 
 def list_members(path: Path) -> tuple[list[Member], list[Problem]]:
