@@ -45,14 +45,17 @@ SHEET_EXAMPLES = 20
 EXPLAINED = 8
 
 
-def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
+def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", naming: bool = False) -> Figure:
     """Training and validation accuracy with its interval and best point, and training loss, over tasks.
 
     A language model trains on sentences, where its accuracy is that of the next word, and is chosen by perplexity.
+    naming: the log is of learning to name all training classes, example by example.
     """
     train, validation = ([record for record in log if kind in record] for kind in ("train", "validation"))
     language = any("perplexity" in record["validation"] for record in validation)
     unit_name, of_training = ("sentences", "training, next word") if language else ("tasks", "training")
+    if naming:
+        unit_name, of_training = "examples", "naming"
     if not train and not validation:
         raise ValueError("the log holds no training or validation record: there is no curve to draw; train first")
     figure = blank_figure(560)

@@ -11,7 +11,7 @@ from csn.data.source import EpisodeSource
 from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
-from csn.engine.run import TrainedRun
+from csn.engine.run import TrainedRun, read_log
 from csn.learner import FewShotLearner
 from csn.pictures import episode_figure, episode_names, learning_curve
 from csn.sentence_pictures import SentenceTask, sentence_figure, sentence_task
@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 
 
 def write_report(run: TrainedRun, source: EpisodeSource, index: int, folder: Path) -> list[Path]:
-    """Write learning_curve.png, episode.png (episode `index` of `source`) and report.md; the files written."""
+    """Write learning_curve.png, episode.png (episode `index` of `source`) and report.md; the files written.
+
+    Where training classes were named first, naming_curve.png too.
+    """
     if not run.log:
         raise ValueError(f"{run.folder / 'log.jsonl'} is missing or empty: there is no training to report")
     data = run.config.data
     title = f"{run.config.preset} ({run.config.recipe}) on {data.name}, {data.way}-way {data.shot}-shot"
     about = f"{source.split.capitalize()} task {index} of {source.data.name}, {source.way}-way {source.shot}-shot"
     curve, episode = learning_curve(run.log, title=title), task_figure(source, index, run.learner, title=about)
-    page = _markdown(run, title, about).encode()
-    contents = {"learning_curve.png": png(curve), "episode.png": png(episode), "report.md": page}
+    contents = {"learning_curve.png": png(curve), "episode.png": png(episode)}
+    if named := read_log(run.folder / "naming"):
+        contents["naming_curve.png"] = png(learning_curve(named, title=f"{title}: naming first", naming=True))
+    contents["report.md"] = _markdown(run, title, about, named=bool(named)).encode()
     for name, content in contents.items():
         write_atomically(folder / name, content)
     return [folder / name for name in contents]
@@ -49,7 +54,7 @@ def task_in_words(source: EpisodeSource, index: int, learner: FewShotLearner | N
     return sentence_task(source.batch(index, 1), source.data.vocabulary or (), names, learner)
 
 
-def _markdown(run: TrainedRun, title: str, about: str) -> str:
+def _markdown(run: TrainedRun, title: str, about: str, *, named: bool) -> str:
     """report.md."""
     config, last = run.config, run.log[-1]
     unit, chosen = "tasks", ""
@@ -59,6 +64,7 @@ def _markdown(run: TrainedRun, title: str, about: str) -> str:
     rows = [row for path in sorted(run.folder.glob("result-*.json")) for row in _result_rows(path)]
     table = ["| tasks | attention | learner | accuracy, 95 % interval |\n|---|---|---|---|", *rows]
     results = "\n".join(table) if rows else f"None yet: `csn evaluate {run.folder}` measures it."
+    naming = "![Naming the training classes, before any task](naming_curve.png)\n\n" if named else ""
     return f"""# {title}
 
 | | |
@@ -78,7 +84,7 @@ def _markdown(run: TrainedRun, title: str, about: str) -> str:
 
 ## Learning curve
 
-![Accuracy and loss over training tasks](learning_curve.png)
+{naming}![Accuracy and loss over training tasks](learning_curve.png)
 
 ## A task
 

@@ -19,6 +19,7 @@ from csn.engine.naming import network_of
 from csn.engine.run import new_trainer, open_run, read_log
 from csn.engine.train import StepReport, ValidationReport
 from csn.model import CSN
+from csn.pictures import learning_curve
 
 CPU = torch.device("cpu")
 
@@ -114,6 +115,12 @@ def test_the_command_names_first_and_counts_its_time(tmp_path, capsys, monkeypat
     assert said.index("examples  validation") < said.index("tasks  validation")
     naming = read_log(Path("run/naming"))
     assert open_run(Path("run")).log[0]["seconds"] >= naming[-1]["seconds"] > 0
+    assert main(["report", "run"]) == 0
+    assert Path("run/report/naming_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "(naming_curve.png)" in Path("run/report/report.md").read_text()
+    axes = learning_curve(naming, naming=True).axes
+    assert axes[1].get_xlabel() == "training examples"
+    assert "naming" in [text.get_text() for text in axes[0].get_legend().get_texts()]
 
 
 def test_what_cannot_be_named_is_refused(tmp_path):
