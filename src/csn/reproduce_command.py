@@ -27,14 +27,14 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.run import read_log
 from csn.reproduce import ABLATION, Cell, measure, plan, read_seconds, results_of, within_budget
 from csn.result_pictures import Mark, accuracy_figure
-from csn.results import Result, accuracy_table, by_seed, pooled
+from csn.results import Result, accuracy_table, by_seed, model_changes, pooled
 from csn.terminal import console, progress_bar, say, stop_signal
 from csn.time_tables import run_timing
 
 TIMING = "timing"
 POLL = 1.0  # seconds between looks at running cells
 CSV_COLUMNS = (
-    *("tasks", "formed", "model", "recipe", "paper", "accuracy", "interval"),
+    *("data", "tasks", "formed", "model", "recipe", "changes", "paper", "accuracy", "interval"),
     *("training_tasks", "seconds", "seed", "commit", "file"),
 )
 
@@ -214,7 +214,9 @@ def _write_table(table: str, found: list[Result], folder: Path) -> None:
         f"{table}.md": accuracy_table(found, ".").encode(),
         f"{table}.csv": _csv(found).encode(),
         f"{table}.png": png(
-            accuracy_figure([_mark(seeds) for seeds in by_seed(found)], title=f"Reproduction of {table}")
+            accuracy_figure(
+                [_mark(seeds) for seeds in by_seed(found)], title=f"Reproduction of {table}", bars=table == ABLATION
+            )
         ),
     }
     for name, content in files.items():
@@ -229,7 +231,8 @@ def _csv(found: Sequence[Result]) -> str:
     writer.writerow(CSV_COLUMNS)
     for result in found:
         trained, config = result.content["trained"], result.content["config"]
-        row = [result.size, result.formed, config["preset"], config["recipe"], result.published]
+        row = [result.data, result.size, result.formed, config["preset"], config["recipe"]]
+        row += ["; ".join(model_changes(config)), result.published]
         row += [f"{100 * result.accuracy.mean:.2f}", f"{100 * result.accuracy.interval:.2f}"]
         row += [trained["tasks"], trained["seconds"], config["train"]["seed"], trained["commit"], result.path.name]
         writer.writerow(row)

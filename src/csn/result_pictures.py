@@ -1,4 +1,4 @@
-"""Results as pictures: a mark with its interval for each, the paper's number beside it."""
+"""Results as pictures: a mark or a bar with its interval for each, the paper's number beside it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Mark(NamedTuple):
     paper: float | None = None
 
 
-def accuracy_figure(marks: Sequence[Mark], *, title: str = "") -> Figure:
-    """One line a mark, under the name of its group."""
+def accuracy_figure(marks: Sequence[Mark], *, title: str = "", bars: bool = False) -> Figure:
+    """One line a mark, under the name of its group; bars begin at 0, as those of figures 2 and 3."""
+    drawn = {"fmt": "none", "ecolor": INK} if bars else {"fmt": "o", "color": BLUE, "markersize": 5}
     groups = list(dict.fromkeys(mark.group for mark in marks))
     lines = len(marks) + len(groups)
     height = HEAD + FOOT + ROW * lines
@@ -35,7 +36,9 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "") -> Figure:
         axes.text(-0.01, y, group, transform=axes.get_yaxis_transform(), ha="right", va="center", weight="bold", size=9)
         for mark in (mark for mark in marks if mark.group == group):
             y += 1
-            axes.errorbar(mark.accuracy, y, xerr=mark.interval, fmt="o", color=BLUE, markersize=5, linewidth=1.4)
+            if bars:
+                axes.barh(y, mark.accuracy, height=0.7, color=BLUE, alpha=0.85)
+            axes.errorbar(mark.accuracy, y, xerr=mark.interval, linewidth=1.4, **drawn)
             if mark.paper is not None:
                 axes.plot(mark.paper, y, "d", color=ORANGE, markersize=6, markerfacecolor="white", zorder=3)
             ticks.append(y)
@@ -49,7 +52,7 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "") -> Figure:
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
-    ours = axes.errorbar([], [], xerr=[], fmt="o", color=BLUE, markersize=5, label="csn, 95 % interval")
+    ours = axes.errorbar([], [], xerr=[], label="csn, 95 % interval", **drawn)
     paper = axes.plot([], [], "d", color=ORANGE, markerfacecolor="white", markersize=6, label="paper")
     handles = [ours, *(paper if any(mark.paper is not None for mark in marks) else [])]
     axes.legend(

@@ -2,8 +2,8 @@
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
 name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
-DATA" for how each number was made, "compare-..." for a comparison kept under that name (perhaps of some learners
-only), or "overhead..." for a file with the cost of adaptation.
+DATA" for how each number was made, "ablation DATA" for the arms of the ablations, "compare-..." for a comparison kept
+under that name (perhaps of some learners only), or "overhead..." for a file with the cost of adaptation.
 """
 
 from __future__ import annotations
@@ -197,12 +197,15 @@ def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
 
 
 def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
+    if name.startswith("ablation "):
+        of_arms = folder / "ablation"
+        return _table(name.removeprefix("ablation "), read_results(of_arms), of_arms, f"{to_root}{folder.name}/")
     if name.startswith("overhead"):
         return overhead_table(read_result(folder / f"{name}.json"))
     if name.startswith("compare-"):
         comparison, *learners = name.split()
         content = read_result(folder / f"{comparison}.json")
-        shown = [row for row in content["rows"] if not learners or row["learner"] in learners]
+        shown = [row for row in content["rows"] if not learners or row["learner"].replace(" ", "-") in learners]
         return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
     commands = name.startswith("commands ")
     data, *only = name.removeprefix("commands ").split()

@@ -84,7 +84,7 @@ def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: 
 
 def test_every_published_row_of_ours_is_a_preset() -> None:
     ours = {preset for rows in published().values() for preset in rows if preset.startswith(("ada", "lstm"))}
-    assert ours - {"adaresnet-df", "adaresnet-gradient"} <= set(preset_names())
+    assert ours <= set(preset_names())
 
 
 def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +146,19 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
     assert not any("snail" in line for line in filled)
     Path("docs/deep/page.md").unlink()
     assert cli.main(["report"]) == 2
+
+
+def test_the_arms_of_an_ablation_have_a_table_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    content["config"]["model"]["shift_rule"] = "raw"
+    Path("results/ablation").mkdir(parents=True)
+    Path("results/ablation/raw.json").write_text(json.dumps(content))
+    Path("page.md").write_text("<!-- results ablation omniglot -->\n<!-- /results -->\n")
+    assert cli.main(["report", "--pages", "page.md"]) == 0
+    row = Path("page.md").read_text().splitlines()[3]
+    assert row.startswith("| 5-way 1-shot | `adacnn-df`, paper, shift_rule=raw |  | 98.")
+    assert row.endswith("| [result](results/ablation/raw.json) |")
 
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
