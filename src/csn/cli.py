@@ -74,6 +74,12 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     _add_changes(train)
     train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
     train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped")
+    train.add_argument(
+        "--named",
+        type=Path,
+        metavar="RUN",
+        help="begin with the network by which RUN learned to name the training classes, instead of naming them again",
+    )
     _add_machine(train)
 
 
@@ -221,6 +227,13 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         type=Path,
         metavar="RESULT",
         help="instead, check a result file: its numbers, and its checkpoint (RUN, or where it was) on the same tasks",
+    )
+    report.add_argument(
+        "--difference",
+        type=Path,
+        nargs=2,
+        metavar=("RESULT", "OTHER"),
+        help="instead, by how much one result is above another, task by task on the tasks they share",
     )
     report.add_argument(
         "--data", metavar="NAME|PATH", help="of --verify: where the data is now, if it is no longer where it was"

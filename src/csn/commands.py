@@ -30,7 +30,8 @@ from csn.measure import QUERIES, evaluate, verify
 from csn.pictures import comparison_figure, contact_sheet
 from csn.report import task_figure, task_in_words, write_report
 from csn.reproduce_command import reproduce
-from csn.results import fill, json_bytes, marked_pages, read_results
+from csn.result_tables import fill, marked_pages
+from csn.results import difference, json_bytes, read_results, results_in
 from csn.sentence_pictures import class_table, sentence_tables
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal
 
@@ -59,7 +60,7 @@ def train(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / _run_name(config)
     is_text = config.model.learner == "lstm-lm"
     loaded = load_running_text(config.data.name) if is_text else load(config.data)
-    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume)
+    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume, named=options.named)
     say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
@@ -148,6 +149,8 @@ def report(options: argparse.Namespace) -> int:
     """`csn report`."""
     if options.verify is not None:
         return verify(options.verify, options.run, options.data)
+    if options.difference is not None:
+        return _report_difference(*options.difference)
     if options.run is None:
         return _report_results(options.results, options.pages)
     run = open_run(options.run)
@@ -164,6 +167,19 @@ def report(options: argparse.Namespace) -> int:
     )
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
         say(f"written to {path}")
+    return 0
+
+
+def _report_difference(path: Path, other: Path) -> int:
+    """Print how two results differ, task by task."""
+    for each in (path, other):
+        if not results_in(each):
+            raise ValueError(f"{each} has no accuracies of tasks: name files of csn evaluate")
+    one, two = results_in(path)[0], results_in(other)[0]
+    apart = difference([one], [two])
+    say(f"{one.name}: {one.accuracy}\n{two.name}: {two.accuracy}")
+    tasks = len(one.content["accuracies"][one.learner])
+    say(f"difference: {100 * apart.mean:+.2f} ± {100 * apart.interval:.2f}, task by task on {tasks:,} tasks")
     return 0
 
 

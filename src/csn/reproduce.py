@@ -7,6 +7,7 @@ their result files are there. tables.toml has the rows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import re
@@ -24,7 +25,8 @@ import torch
 from csn.config import Config, config_from_json, load_preset, merge, parse_option
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
-from csn.results import Result, read_result, results_in
+from csn.engine.naming import has_named, named_alike
+from csn.results import Result, model_changes, read_result, results_in
 from csn.timing import training_step
 
 if sys.version_info >= (3, 11):
@@ -33,6 +35,7 @@ else:
     import tomli as tomllib
 
 ABLATION = "ablation"
+BASELINE = "baseline"  # the arm of an ablation that changes nothing
 RANDOM_TASKS = 1000  # tested on
 VALIDATIONS = 10  # at most, within a budget
 # Options that a command has words of its own for, or that say how long to train and how often to look.
@@ -81,14 +84,15 @@ class Cell:
         name = self.name.replace(f"{self.config.data.way}w{self.config.data.shot}s", f"{test.way}w{test.shot}s", 1)
         return name + ("" if test.formed == "random" else f"-{test.formed}") + ".json"
 
-    def train_command(self, runs: Path, *, threads: int, resume: bool) -> list[str]:
-        """What trains it, without the program's name."""
+    def train_command(self, runs: Path, *, threads: int, resume: bool, named: Cell | None = None) -> list[str]:
+        """What trains it, without the program's name. named: a cell that has learned the same names."""
         data, train = self.config.data, self.config.train
         command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
         command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
         command += ["--seed", str(train.seed)]
         unsaid = [change for change in self.changes if not change.startswith(_STATED)]
         command += [word for change in unsaid for word in ("--set", change)]
+        command += ["--named", str(runs / named.name)] if named else []
         return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
 
     def test_command(self, test: Asked, runs: Path, results: Path, *, threads: int) -> list[str]:
@@ -168,6 +172,14 @@ def plan(
     return chosen
 
 
+def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
+    """Another cell whose network has learned the names that this one's would learn: once is enough for a table."""
+    for other in others if cell.config.naming.epochs else ():
+        if other.name != cell.name and named_alike(cell.config, other.config) and has_named(runs / other.name):
+            return other
+    return None
+
+
 def read_seconds(text: str) -> float:
     """'30m' -> 1800; also 90s, 2h, or plain seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
@@ -216,6 +228,31 @@ def results_of(cells: Iterable[Cell], folder: Path) -> list[Result]:
     paths = [folder / cell.result(test) for cell in cells for test in cell.tests]
     found = [results_in(path)[0] for path in paths if path.exists()]
     return sorted(found, key=lambda result: (result.data, *result.place[:3]))
+
+
+def arm(result: Result) -> str:
+    """The name of a result among the arms of an ablation; of one that the plan does not have, what it changes."""
+    return _arms().get(_change(result), "") or ", ".join(_change(result)[2:]) or BASELINE
+
+
+def in_order(arms: Iterable[Result]) -> list[Result]:
+    """Results of ablations as the plan has them, any others after those."""
+    order = list(_arms())
+    return sorted(arms, key=lambda result: order.index(_change(result)) if _change(result) in order else len(order))
+
+
+@functools.cache
+def _arms() -> dict[tuple[str, ...], str]:
+    """The arms of all ablations, by preset, recipe and what they change in the model."""
+    cells = plan(ABLATION)
+    changes = (model_changes(dataclasses.asdict(cell.config)) for cell in cells)
+    return {
+        (cell.config.preset, cell.config.recipe, *change): cell.arm for cell, change in zip(cells, changes, strict=True)
+    }
+
+
+def _change(result: Result) -> tuple[str, ...]:
+    return result.preset, result.recipe, *model_changes(result.content["config"])
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:

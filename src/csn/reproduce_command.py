@@ -25,9 +25,10 @@ from csn.data_command import data_name, load
 from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.run import read_log
-from csn.reproduce import ABLATION, Cell, measure, plan, read_seconds, results_of, within_budget
+from csn.reproduce import ABLATION, Cell, arm, measure, named_by, plan, read_seconds, results_of, within_budget
 from csn.result_pictures import Mark, accuracy_figure
-from csn.results import Result, accuracy_table, by_seed, model_changes, pooled
+from csn.result_tables import accuracy_table, arms_table
+from csn.results import Result, by_seed, model_changes, pooled
 from csn.terminal import console, progress_bar, say, stop_signal
 from csn.time_tables import run_timing
 
@@ -49,6 +50,7 @@ def reproduce(options: argparse.Namespace) -> int:
     data = None if options.data is None else data_name(options.data)
     if data is not None:
         data_entry(data)  # an unknown one is refused before anything is planned
+    everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
@@ -62,12 +64,11 @@ def reproduce(options: argparse.Namespace) -> int:
         return 0
     failed: list[str] = []
     if open_cells:
-        outcome = _run_all(open_cells, options, results)
+        outcome = _run_all(open_cells, everything, options, results)
         if outcome is None:
             say("interrupted; go on with the same command")
             return 130
         failed = outcome
-    everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     name = options.table if options.data is None else everything[0].config.data.label
     _write_table(name, results_of(everything, results), results)
     for name in failed:
@@ -126,7 +127,9 @@ class _Running:
     log: io.BufferedWriter
 
 
-def _run_all(cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> list[str] | None:
+def _run_all(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
+) -> list[str] | None:
     """Train and test cells, `--jobs` at a time; the names of those that failed, or None after an interruption."""
     waiting, running, failed = list(cells), list[_Running](), list[str]()
     options.runs.mkdir(parents=True, exist_ok=True)
@@ -142,7 +145,7 @@ def _run_all(cells: Sequence[Cell], options: argparse.Namespace, results: Path) 
                 while waiting and len(running) < options.jobs:
                     cell = waiting.pop(0)
                     bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks)
-                    running.append(_start(cell, options, results))
+                    running.append(_start(cell, everything, options, results))
                 time.sleep(POLL)
                 for each in list(running):
                     if (state := _next_command(each)) == "running":
@@ -167,12 +170,13 @@ def _run_all(cells: Sequence[Cell], options: argparse.Namespace, results: Path) 
     return failed
 
 
-def _start(cell: Cell, options: argparse.Namespace, results: Path) -> _Running:
+def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> _Running:
     """The first command of a cell; what it prints goes to a file beside its run."""
     threads = max(1, (torch.get_num_threads() if options.threads is None else options.threads) // options.jobs)
     resume = (options.runs / cell.name / "config.json").exists()
     tests = cell.tests if options.again else cell.missing(results)
-    commands = [cell.train_command(options.runs, threads=threads, resume=resume)]
+    named = None if resume else named_by(cell, all_cells, options.runs)
+    commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
     commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")
     return _Running(cell, commands[1:], _spawn(commands[0], log), log)
@@ -210,14 +214,12 @@ def _write_table(table: str, found: list[Result], folder: Path) -> None:
     if not found:
         say(f"{table} has no result yet, so there is no table")
         return
+    table_of, mark_of = (arms_table, _arm_mark) if table == ABLATION else (accuracy_table, _mark)
+    marks = [mark_of(seeds) for seeds in by_seed(found)]
     files = {
-        f"{table}.md": accuracy_table(found, ".").encode(),
+        f"{table}.md": table_of(found, ".").encode(),
         f"{table}.csv": _csv(found).encode(),
-        f"{table}.png": png(
-            accuracy_figure(
-                [_mark(seeds) for seeds in by_seed(found)], title=f"Reproduction of {table}", bars=table == ABLATION
-            )
-        ),
+        f"{table}.png": png(accuracy_figure(marks, title=f"Reproduction of {table}", bars=table == ABLATION)),
     }
     for name, content in files.items():
         write_atomically(folder / name, content)
@@ -252,3 +254,10 @@ def _mark(seeds: Sequence[Result]) -> Mark:
         interval=100 * accuracy.interval,
         paper=float(number[0]) if number else None,
     )
+
+
+def _arm_mark(seeds: Sequence[Result]) -> Mark:
+    """An arm of an ablation as a bar among those of its model; the paper trained longer, so none of its numbers."""
+    result = seeds[0]
+    group = f"{result.data}, {result.preset}"
+    return _mark(seeds)._replace(group=group, label=arm(result), paper=None)

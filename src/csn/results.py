@@ -1,10 +1,4 @@
-"""Committed result files as tables: what the paper says, what we measured, and at what cost.
-
-A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
-name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
-DATA" for how each number was made, "ablation DATA" for the arms of the ablations, "compare-..." for a comparison kept
-under that name (perhaps of some learners only), or "overhead..." for a file with the cost of adaptation.
-"""
+"""Result files: what they must say, how they are read and written, and what follows from several of them."""
 
 from __future__ import annotations
 
@@ -12,7 +6,6 @@ import functools
 import hashlib
 import json
 import math
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +26,6 @@ from csn.engine.run import TrainedRun, origin
 TRAINED = "trained"
 FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
-_BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
-
-
 PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
 # What a result file must say of its tasks and its training.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -71,6 +61,16 @@ class Result:
         return str(self.content["evaluation"].get("formed", "random"))
 
     @property
+    def preset(self) -> str:
+        """Of its training."""
+        return str(self.content["config"]["preset"])
+
+    @property
+    def recipe(self) -> str:
+        """Of its training."""
+        return str(self.content["config"]["recipe"])
+
+    @property
     def unit(self) -> str:
         """What training counted; a language model has a perplexity."""
         return "sentences" if "perplexity" in self.content["trained"] else "tasks"
@@ -87,7 +87,7 @@ class Result:
             return ""
         if self.formed == "within-alphabet" or set(model_changes(self.content["config"])) - PAPERS_OWN:
             return ""
-        cells = published().get(self.data, {}).get(self.content["config"]["preset"], {})
+        cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
 
     @property
@@ -95,8 +95,8 @@ class Result:
         """Preset and recipe, with what was changed in the model and where it was trained if elsewhere."""
         config = self.content["config"]
         if self.learner != TRAINED:
-            return self.learner if self.learner == "nearest neighbour" else f"{config['preset']}, {self.learner}"
-        parts = [f"`{config['preset']}`", config["recipe"], *model_changes(config)]
+            return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
+        parts = [f"`{self.preset}`", self.recipe, *model_changes(config)]
         if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
         if config["data"]["way"] != self.content["evaluation"]["way"]:
@@ -181,57 +181,6 @@ def read_result(path: Path) -> dict[str, Any]:
     return content
 
 
-def marked_pages(root: Path) -> list[Path]:
-    """README.md and the pages of docs that have a table to fill."""
-    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [page for page in pages if page.is_file() and _BLOCK.search(page.read_text(encoding="utf-8"))]
-
-
-def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
-    """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
-
-    def block(match: re.Match[str]) -> str:
-        return f"{match[1]}{_table(match['name'], results, folder, to_root)}\n{match[3]}"
-
-    return _BLOCK.sub(block, page)
-
-
-def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
-    if name.startswith("ablation "):
-        of_arms = folder / "ablation"
-        return _table(name.removeprefix("ablation "), read_results(of_arms), of_arms, f"{to_root}{folder.name}/")
-    if name.startswith("overhead"):
-        return overhead_table(read_result(folder / f"{name}.json"))
-    if name.startswith("compare-"):
-        comparison, *learners = name.split()
-        content = read_result(folder / f"{comparison}.json")
-        shown = [row for row in content["rows"] if not learners or row["learner"].replace(" ", "-") in learners]
-        return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
-    commands = name.startswith("commands ")
-    data, *only = name.removeprefix("commands ").split()
-    rows = [r for r in results if r.data == data and {r.formed, r.content["config"]["preset"]}.issuperset(only)]
-    if not rows:
-        known = sorted({result.data for result in results})
-        raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
-    return "\n".join(_commands(rows)) if commands else accuracy_table(rows, f"{to_root}{folder.name}")
-
-
-def accuracy_table(rows: Iterable[Result], folder: str) -> str:
-    """Markdown: tasks, model, the paper's accuracy, ours, training up to the model chosen, file."""
-    lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
-    for seeds in by_seed(rows):
-        result = seeds[0]
-        evaluation, trained = result.content["evaluation"], result.content["trained"]
-        formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
-        tasks = f"{evaluation['way']}-way {evaluation['shot']}-shot{formed}"
-        cost = f"{trained['tasks']:,} {result.unit}, {trained['seconds'] / 60:.0f} min"
-        cost = cost if result.learner == TRAINED else ""
-        anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
-        links = ", ".join(f"[result]({folder}/{each.path.name}{anchor})" for each in seeds)
-        lines.append(f"| {tasks} | {result.name} | {result.published} | {over_seeds(seeds)} | {cost} | {links} |")
-    return "\n".join(lines)
-
-
 def by_seed(results: Iterable[Result]) -> list[list[Result]]:
     """Results of the same tasks that differ in the seed of their training alone, together."""
     together: dict[tuple[Any, ...], list[Result]] = {}
@@ -245,61 +194,32 @@ def by_seed(results: Iterable[Result]) -> list[list[Result]]:
 
 def pooled(seeds: Sequence[Result]) -> Accuracy:
     """Of several trainings: the mean over tasks and seeds, and its interval over tasks."""
-    if len(seeds) == 1:
-        return seeds[0].accuracy
+    return seeds[0].accuracy if len(seeds) == 1 else summarise(_task_means(seeds))
+
+
+def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
+    """By how much these are above those, each perhaps of several seeds: task by task, so that hard tasks cancel out."""
+    ours, theirs = (_tasks_of(each[0]) for each in (these, those))
+    if other := [name for name in ours if ours[name] != theirs[name]]:
+        raise ValueError(
+            f"{these[0].path} and {those[0].path} are not of the same tasks ({', '.join(other)}): evaluate both on the "
+            f"same ones"
+        )
+    return summarise([a - b for a, b in zip(_task_means(these), _task_means(those), strict=True)])
+
+
+def _task_means(seeds: Sequence[Result]) -> list[float]:
+    """Of each task, the mean over trainings."""
     tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
-    return summarise([math.fsum(task) / len(seeds) for task in tasks])
+    return [math.fsum(task) / len(seeds) for task in tasks]
 
 
-def over_seeds(seeds: Sequence[Result]) -> str:
-    """The pooled accuracy, and from where to where the seeds reach."""
-    shown = str(pooled(seeds)).removesuffix(" %")
-    means = sorted(100 * each.accuracy.mean for each in seeds)
-    return shown if len(seeds) == 1 else f"{shown} ({len(seeds)} seeds, {means[0]:.2f} to {means[-1]:.2f})"
-
-
-def _commands(rows: Iterable[Result]) -> Iterable[str]:
-    """How each of the numbers was made."""
-    for result in rows:
-        if result.learner == TRAINED:
-            trained = result.content["trained"]
-            last = trained["validation_curve"][-1][0] if trained["validation_curve"] else trained["tasks"]
-            commit, dash, dirty = trained["commit"].partition("-")
-            yield (
-                f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} "
-                f"{result.unit}.\n"
-                f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
-            )
-
-
-def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
-    """Markdown: accuracy, training tasks and time, and the time of a task as a ratio to the floor."""
-    lines = ["| learner | accuracy | training tasks | time | training, x floor | inference, x floor | file |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for row in rows:
-        accuracy = str(Accuracy(row["accuracy"], row["interval"])).removesuffix(" %")
-        ratios = (f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference"))
-        training, link, minutes = row["training"], "", ""
-        if training["tasks"]:
-            minutes = f"{training['seconds'] / 60:.1f} min"
-            link = f"[result]({folder}/{row['learner'].replace(':', '-')}.json)"
-        cells = (row["learner"], accuracy, f"{training['tasks']:,}", minutes, *ratios, link)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def overhead_table(content: dict[str, Any]) -> str:
-    """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
-    lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
-    if has_memory := all("peak_mb" in row for row in content["rows"]):
-        lines = [f"{lines[0]} peak MB: floor, direct feedback, gradient |", f"{lines[1]}---|"]
-    for row in content["rows"]:
-        cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
-        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
-        if has_memory:
-            lines[-1] += f" {', '.join(f'{megabytes:,}' for megabytes in row['peak_mb'].values())} |"
-    return "\n".join(lines)
+def _tasks_of(result: Result) -> dict[str, Any]:
+    """What decides which tasks were asked."""
+    evaluation = result.content["evaluation"]
+    return {name: evaluation.get(name) for name in ("data", "split", "way", "shot", "queries", "seed", "tasks")} | {
+        "formed": result.formed
+    }
 
 
 def json_bytes(content: dict[str, Any]) -> bytes:

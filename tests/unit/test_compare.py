@@ -13,7 +13,7 @@ from csn.build import DataEntry
 from csn.data.strokes import load_strokes
 from csn.data.toy_language import load_toy_language
 from csn.engine.evaluate import summarise
-from csn.results import comparison_table
+from csn.result_tables import comparison_table
 from csn.timing import Floor, ratios
 
 SMALL = ["--set", "model.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]

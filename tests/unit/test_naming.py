@@ -123,6 +123,38 @@ def test_the_command_names_first_and_counts_its_time(tmp_path, capsys, monkeypat
     assert "naming" in [text.get_text() for text in axes[0].get_legend().get_texts()]
 
 
+def test_a_named_network_is_taken_over_to_the_bit(tmp_path):
+    data, config = load_toy_language(), configured("adalstm-1-df")
+    one = new_trainer(config, data, tmp_path / "one", device=CPU)
+    with pytest.raises(ValueError, match="has not learned names"):
+        new_trainer(config, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    run_all(one)
+    named = {name: tensor.clone() for name, tensor in network_of(one.learner).state_dict().items()}
+    one.run()
+    gradient = configured("adalstm-1-gradient", data={"shot": 2})
+    two = new_trainer(gradient, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    assert run_all(two) == []  # nothing was left to learn
+    for name, tensor in network_of(two.learner).state_dict().items():
+        assert torch.equal(tensor, named[name]), name
+    # Stopped before any task was trained on, it goes on with what it took over.
+    again = new_trainer(gradient, data, tmp_path / "two", device=CPU, resume=True)
+    assert run_all(again) == []
+    assert torch.equal(next(iter(network_of(again.learner).parameters())), next(iter(named.values())))
+
+
+@pytest.mark.parametrize(
+    "change", [{"train": {"seed": 1}}, {"naming": {"epochs": 2}}, {"model": {"key_size": 7}}, {"naming": {"epochs": 0}}]
+)
+def test_other_names_are_not_taken_over(tmp_path, change):
+    data = load_toy_language()
+    one = new_trainer(configured("adalstm-1-df"), data, tmp_path / "one", device=CPU)
+    run_all(one)
+    one.run()
+    with pytest.raises(ValueError, match="leave out --named"):
+        new_trainer(configured("adalstm-1-df", **change), data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    assert not (tmp_path / "two" / "config.json").exists()
+
+
 def test_what_cannot_be_named_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"asks for 1000000 examples, the data has \d+: ask for fewer"):
         new_trainer(

@@ -14,7 +14,8 @@ from csn import reproduce
 from csn.cli import main, parser
 from csn.commands import train_config
 from csn.config import preset_names
-from csn.reproduce import Asked, Cell, plan, read_seconds, tables, within_budget
+from csn.engine.run import read_log
+from csn.reproduce import Asked, Cell, named_by, plan, read_seconds, tables, within_budget
 from csn.results import published
 
 SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
@@ -257,3 +258,21 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     assert not Path("results").exists()
     # Asked to stop before it had begun or while it trained, it is gone.
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
+
+
+def test_names_are_learned_once_for_a_table(toy, monkeypatch):
+    named = [*SMALL, "naming.epochs=1", "naming.batch=512"]
+    rows = [
+        {"preset": "adacnn-df", "recipe": "plus", "tasks": ["5w1s", "5w2s"], "set": named},
+        {"preset": "adacnn-gradient", "recipe": "plus", "tasks": ["5w1s"], "set": [*named, "naming.batch=256"]},
+    ]
+    monkeypatch.setattr(reproduce, "tables", lambda: {"strokes": rows})
+    cells = plan("strokes")
+    assert [named_by(cell, cells, Path("runs")) for cell in cells] == [None, None, None]
+    for cell in cells[:2]:
+        command = cell.train_command(Path("runs"), threads=1, resume=False, named=named_by(cell, cells, Path("runs")))
+        assert main(command) == 0
+    assert [named_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
+    one, two = (Path("runs") / cell.name / "naming" for cell in cells[:2])
+    assert read_log(one) == read_log(two) != []  # taken over, with the time it took
+    assert read_log(two.parent)[0]["seconds"] >= read_log(two)[-1]["seconds"]

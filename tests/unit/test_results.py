@@ -11,11 +11,13 @@ import pytest
 from csn import cli
 from csn.config import preset_names
 from csn.engine.evaluate import summarise
-from csn.results import accuracy_table, fill, marked_pages, model_changes, published, read_results
+from csn.result_tables import accuracy_table, fill, marked_pages
+from csn.results import model_changes, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of a row over several seeds, which says so, the pages' own test compares the numbers.
-ROW = re.compile(r".*\b(\d+\.\d\d ± \d+\.\d\d)(?! \().*\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
+# A difference has a sign; it follows the accuracy.
+ROW = re.compile(r".*(?<![+-])\b(\d+\.\d\d ± \d+\.\d\d)(?! \().*\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
 PAGES = [page.relative_to(ROOT).as_posix() for page in marked_pages(ROOT)]
 
 
@@ -148,17 +150,48 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
     assert cli.main(["report"]) == 2
 
 
-def test_the_arms_of_an_ablation_have_a_table_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
-    content["config"]["model"]["shift_rule"] = "raw"
     Path("results/ablation").mkdir(parents=True)
-    Path("results/ablation/raw.json").write_text(json.dumps(content))
+    arms = {
+        "z": ({}, [0.5, 0.7, 0.9]),
+        "b": ({"shift_rule": "raw"}, [0.4, 0.8, 0.9]),
+        "a": ({"filters": 32}, [0.4, 0.6, 0.8]),
+    }
+    for name, (change, accuracies) in arms.items():
+        mean, interval = summarise(accuracies)
+        made = content | {"accuracies": {"trained": accuracies}}
+        made |= {"summary": {"trained": {"accuracy": mean, "interval": interval}}}
+        made["config"] = content["config"] | {"model": content["config"]["model"] | change}
+        Path(f"results/ablation/{name}.json").write_text(json.dumps(made))
     Path("page.md").write_text("<!-- results ablation omniglot -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 0
-    row = Path("page.md").read_text().splitlines()[3]
-    assert row.startswith("| 5-way 1-shot | `adacnn-df`, paper, shift_rule=raw |  | 98.")
-    assert row.endswith("| [result](results/ablation/raw.json) |")
+    rows = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
+    # As the plan has them; what it does not have comes last, by what it changes.
+    assert [row[1] for row in rows] == ["baseline", "raw beta", "filters=32"]
+    spread = 1.96 * 0.1 / 3**0.5
+    assert [row[3] for row in rows] == ["", f"+0.00 ± {100 * spread:.2f}", "-10.00 ± 0.00"]
+    assert rows[0][0] == "| `adacnn-df`, paper, 5-way 1-shot"
+    assert rows[1][5] == "[result](results/ablation/b.json) |"
+    Path("page.md").write_text("<!-- results ablation strokes -->\n<!-- /results -->\n")
+    assert cli.main(["report", "--pages", "page.md"]) == 2
+
+
+def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    one, two, rows = (tmp_path / name for name in ("one.json", "two.json", "rows.json"))
+    one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
+    assert cli.main(["report", "--difference", str(one), str(two)]) == 0
+    assert "difference: +20.00 ± 0.00, task by task on 3 tasks" in capsys.readouterr().out
+    content["evaluation"]["way"] = 20
+    two.write_text(json.dumps(content))
+    assert cli.main(["report", "--difference", str(one), str(two)]) == 2
+    assert "are not of the same tasks (way)" in capsys.readouterr().err
+    rows.write_text(json.dumps({"rows": []}))
+    assert cli.main(["report", "--difference", str(one), str(rows)]) == 2
+    assert "has no accuracies of tasks" in capsys.readouterr().err
 
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,21 @@ from torch import Tensor, nn
 
 from csn.baselines.embedding import EmbeddingLearner
 from csn.baselines.matching import MatchingNetwork
-from csn.config import NamingConfig, TrainConfig
+from csn.config import Config, NamingConfig, TrainConfig, config_from_json
 from csn.data.augment import augmented
 from csn.data.source import ClassExamples, EpisodeSource, as_input
-from csn.engine.checkpoint import load_checkpoint
+from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop
 from csn.learner import FewShotLearner
 from csn.model import CSN
 
+FOLDER = "naming"  # of a run
 TEMPERATURE = 10.0  # of the cosines by which validation tasks are answered
+# What the network is made of, whoever compares its outputs.
+_NETWORK = (
+    *("base", "filters", "width", "units", "layers", "norm", "key_size"),
+    *("key", "neighbours", "key_layers", "embedding", "embedding_dropout"),
+)
 
 
 class Namer(MatchingNetwork):
@@ -120,3 +127,33 @@ def network_of(learner: FewShotLearner) -> nn.Module:
         f"{type(learner).__name__} compares no outputs of one network, so that none can learn names first: set "
         f"naming.epochs=0"
     )
+
+
+def named_alike(one: Config, other: Config) -> bool:
+    """Whether the same network learns the same names in both, by the same options and seed."""
+    return (
+        (one.naming, one.data.name, one.data.image_size) == (other.naming, other.data.name, other.data.image_size)
+        and (one.train.seed, one.train.augment) == (other.train.seed, other.train.augment)
+        and all(getattr(one.model, name) == getattr(other.model, name) for name in _NETWORK)
+    )
+
+
+def has_named(run: Path) -> bool:
+    """Whether a run has learned all names, and gone on to tasks."""
+    return (run / FOLDER / "best.safetensors").exists() and (run / "last.safetensors").exists()
+
+
+def take_over(run: Path, trainer: NamingTrainer, config: Config) -> None:
+    """Give a trainer's folder the named network of another run: it need not learn the names again."""
+    if not has_named(run):
+        raise ValueError(f"{run} has not learned names and gone on to tasks: give another run, or leave out --named")
+    for name in ("last.safetensors", "best.safetensors"):
+        tensors, metadata = load_checkpoint(run / FOLDER / name)
+        if not named_alike(config, config_from_json(json.dumps(metadata["about"]["config"]))):
+            raise ValueError(
+                f"{run} named other classes, by other options or with another network: give a run of the same data, "
+                f"network, seed and naming, or leave out --named"
+            )
+        save_checkpoint(trainer.folder / name, tensors, metadata | {"about": trainer.about})
+    if (log := run / FOLDER / "log.jsonl").exists():  # what it took
+        write_atomically(trainer.folder / log.name, log.read_bytes())

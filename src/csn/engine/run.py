@@ -29,6 +29,7 @@ from csn.config import Config, config_from_json
 from csn.data.running_text import RunningText
 from csn.data.source import Dataset, EpisodeSource
 from csn.data.varied import VariedSource
+from csn.engine import naming
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
@@ -60,10 +61,11 @@ def new_trainer(
     *,
     device: torch.device,
     resume: bool = False,
+    named: Path | None = None,
 ) -> TrainingLoop:
     """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped.
 
-    data: classes for episodes, or running text for a language model.
+    data: classes for episodes, or running text for a language model. named: a run whose named network to begin with.
     """
     text, data = (data, data.tasks) if isinstance(data, RunningText) else (None, data)
     input_shape = tuple(data.splits["train"].x.shape[1:])
@@ -86,24 +88,31 @@ def new_trainer(
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
         raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give its tasks")
+    first: NamingTrainer | None = None
     if config.naming.epochs:
-        trainer.first = NamingTrainer(
+        first = NamingTrainer(
             learner,
             config.model.key_size,
             config.naming,
             config.train,
             data.splits["train"],
             validation,
-            folder / "naming",
+            folder / naming.FOLDER,
             about=about,
             device=device,
         )
+    elif named is not None:
+        raise ValueError(f"{config.preset} ({config.recipe}) learns no names first: leave out --named")
+    trainer.first = first
     if resume and trainer.last.exists():  # a run may have died before its first checkpoint
         trainer.resume(same_configuration)
         trainer.first = None
-    elif resume and trainer.first is not None and trainer.first.last.exists():
-        trainer.first.resume(same_configuration)
+    elif resume and first is not None and first.last.exists():
+        first.resume(same_configuration)
     else:
+        if named is not None and first is not None:
+            naming.take_over(named, first, config)
+            first.resume(same_configuration)
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
@@ -202,7 +211,7 @@ def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
     kept = [record for record in read_log(folder) if record["tasks"] <= from_tasks]
     path = folder / "log.jsonl"
     write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-    before = kept or read_log(folder / "naming")  # what came first counts as time of the run
+    before = kept or read_log(folder / naming.FOLDER)  # what came first counts as time of the run
     earlier = before[-1]["seconds"] if before else 0.0
     started = time.monotonic()
     steps: list[StepReport] = []

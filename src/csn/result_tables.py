@@ -1,0 +1,157 @@
+"""Committed result files as tables: what the paper says, what we measured, and at what cost.
+
+A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
+name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
+DATA" for how each number was made, "ablation DATA" for the arms of the ablations, "compare-..." for a comparison kept
+under that name (perhaps of some learners only), or "overhead..." for a file with the cost of adaptation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from csn.engine.evaluate import Accuracy
+from csn.reproduce import ABLATION, BASELINE, arm, in_order
+from csn.results import TRAINED, Result, by_seed, difference, pooled, read_result, read_results
+
+_BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+def marked_pages(root: Path) -> list[Path]:
+    """README.md and the pages of docs that have a table to fill."""
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    return [page for page in pages if page.is_file() and _BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
+    """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
+
+    def block(match: re.Match[str]) -> str:
+        return f"{match[1]}{_table(match['name'], results, folder, to_root)}\n{match[3]}"
+
+    return _BLOCK.sub(block, page)
+
+
+def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
+    if name.startswith("ablation "):
+        data = name.removeprefix("ablation ")
+        found = in_order([result for result in read_results(folder / ABLATION) if result.data == data])
+        if not found:
+            raise ValueError(f"no arm of an ablation is for {data!r}: run csn reproduce {ABLATION}")
+        return arms_table(found, f"{to_root}{folder.name}/{ABLATION}")
+    if name.startswith("overhead"):
+        return overhead_table(read_result(folder / f"{name}.json"))
+    if name.startswith("compare-"):
+        comparison, *learners = name.split()
+        content = read_result(folder / f"{comparison}.json")
+        shown = [row for row in content["rows"] if not learners or row["learner"].replace(" ", "-") in learners]
+        return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
+    commands = name.startswith("commands ")
+    data, *only = name.removeprefix("commands ").split()
+    rows = [r for r in results if r.data == data and {r.formed, r.preset}.issuperset(only)]
+    if not rows:
+        known = sorted({result.data for result in results})
+        raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
+    return "\n".join(_commands(rows)) if commands else accuracy_table(rows, f"{to_root}{folder.name}")
+
+
+def accuracy_table(rows: Iterable[Result], folder: str) -> str:
+    """Markdown: tasks, model, the paper's accuracy, ours, training up to the model chosen, file."""
+    lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
+    for seeds in by_seed(rows):
+        result = seeds[0]
+        formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
+        cells = (f"{_size(result)}{formed}", result.name, result.published, over_seeds(seeds), _cost(result))
+        lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
+    return "\n".join(lines)
+
+
+def arms_table(rows: Iterable[Result], folder: str) -> str:
+    """Markdown, of an ablation: each arm's accuracy, and by how much it is above its model's baseline, task by task."""
+    arms = by_seed(rows)
+    baselines = {_trained(seeds[0]): seeds for seeds in arms if arm(seeds[0]) == BASELINE}
+    lines = ["| model | arm | csn | against the baseline | trained on | file |", "|---|---|---|---|---|---|"]
+    for seeds in arms:
+        result, baseline = seeds[0], baselines.get(_trained(seeds[0]), seeds)
+        against = "" if seeds is baseline else _signed(difference(seeds, baseline))
+        model = f"`{result.preset}`, {result.recipe}, {_size(result)}"
+        cells = (model, arm(result), over_seeds(seeds), against, _cost(result))
+        lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
+    return "\n".join(lines)
+
+
+def _trained(result: Result) -> tuple[str, ...]:
+    """What the arms of one model have in common."""
+    return result.data, result.size, result.preset, result.recipe
+
+
+def _size(result: Result) -> str:
+    return "{way}-way {shot}-shot".format(**result.content["evaluation"])
+
+
+def _cost(result: Result) -> str:
+    trained = result.content["trained"]
+    return f"{trained['tasks']:,} {result.unit}, {trained['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
+
+
+def _links(seeds: Sequence[Result], folder: str) -> str:
+    anchor = "" if seeds[0].learner == TRAINED else "#" + seeds[0].learner.replace(" ", "-")
+    return ", ".join(f"[result]({folder}/{each.path.name}{anchor})" for each in seeds)
+
+
+def _signed(accuracy: Accuracy) -> str:
+    return f"{100 * accuracy.mean:+.2f} ± {100 * accuracy.interval:.2f}"
+
+
+def over_seeds(seeds: Sequence[Result]) -> str:
+    """The pooled accuracy, and from where to where the seeds reach."""
+    shown = str(pooled(seeds)).removesuffix(" %")
+    means = sorted(100 * each.accuracy.mean for each in seeds)
+    return shown if len(seeds) == 1 else f"{shown} ({len(seeds)} seeds, {means[0]:.2f} to {means[-1]:.2f})"
+
+
+def _commands(rows: Iterable[Result]) -> Iterable[str]:
+    """How each of the numbers was made."""
+    for result in rows:
+        if result.learner == TRAINED:
+            trained = result.content["trained"]
+            last = trained["validation_curve"][-1][0] if trained["validation_curve"] else trained["tasks"]
+            commit, dash, dirty = trained["commit"].partition("-")
+            yield (
+                f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} "
+                f"{result.unit}.\n"
+                f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
+            )
+
+
+def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
+    """Markdown: accuracy, training tasks and time, and the time of a task as a ratio to the floor."""
+    lines = ["| learner | accuracy | training tasks | time | training, x floor | inference, x floor | file |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in rows:
+        accuracy = str(Accuracy(row["accuracy"], row["interval"])).removesuffix(" %")
+        ratios = (f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference"))
+        training, link, minutes = row["training"], "", ""
+        if training["tasks"]:
+            minutes = f"{training['seconds'] / 60:.1f} min"
+            link = f"[result]({folder}/{row['learner'].replace(':', '-')}.json)"
+        cells = (row["learner"], accuracy, f"{training['tasks']:,}", minutes, *ratios, link)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def overhead_table(content: dict[str, Any]) -> str:
+    """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
+    lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
+    if has_memory := all("peak_mb" in row for row in content["rows"]):
+        lines = [f"{lines[0]} peak MB: floor, direct feedback, gradient |", f"{lines[1]}---|"]
+    for row in content["rows"]:
+        cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
+        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
+        if has_memory:
+            lines[-1] += f" {', '.join(f'{megabytes:,}' for megabytes in row['peak_mb'].values())} |"
+    return "\n".join(lines)
