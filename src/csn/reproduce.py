@@ -36,7 +36,7 @@ else:
 
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
-RANDOM_TASKS = 1000  # tested on
+RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
 VALIDATIONS = 10  # at most, within a budget
 # Options that a command has words of its own for, or that say how long to train and how often to look.
 _STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
@@ -55,7 +55,8 @@ class Asked:
 
     def options(self) -> list[str]:
         """Of `csn evaluate`."""
-        how = ["--tasks", str(RANDOM_TASKS)] if self.formed != "all-inclusive" else []
+        tasks = next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
+        how = ["--tasks", str(tasks)] if self.formed != "all-inclusive" else []
         how += [f"--{self.formed}"] if self.formed != "random" else []
         return ["--way", str(self.way), "--shot", str(self.shot), *how]
 
@@ -256,10 +257,11 @@ def _change(result: Result) -> tuple[str, ...]:
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
-    """A cell for every arm of a row and every size that it is trained on."""
-    for (arm, own), size in itertools.product(row.get("arms", {"": []}).items(), row["tasks"]):
+    """A cell for every preset and arm of a row and every size that it is trained on."""
+    arms = row.get("arms", {"": []}).items()
+    for preset, (arm, own), size in itertools.product(row["presets"], arms, row["tasks"]):
         way, shot = _read_size(size)
-        config = merge(load_preset(row["preset"], row["recipe"]), {"data": {"way": way, "shot": shot}})
+        config = merge(load_preset(preset, row["recipe"]), {"data": {"way": way, "shot": shot}})
         config = merge(config, {"data": {"name": row.get("data", table)}})
         all_changes = (*own, *row.get("set", ()), *changes)
         for change in all_changes:

@@ -97,6 +97,8 @@ class Result:
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
         parts = [f"`{self.preset}`", self.recipe, *model_changes(config)]
+        if _named_unlike_preset(config):
+            parts.append("classes named first")
         if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
         if config["data"]["way"] != self.content["evaluation"]["way"]:
@@ -135,6 +137,13 @@ def model_changes(config: dict[str, Any]) -> list[str]:
         for name in sorted(names)
         if getattr(read.model, name) != getattr(preset, name)
     ]
+
+
+def _named_unlike_preset(config: dict[str, Any]) -> bool:
+    """Whether the training classes were named first although the preset does not."""
+    read = config_from_json(json.dumps(config))
+    known = read.preset in preset_names()
+    return bool(known and read.naming.epochs and not load_preset(read.preset, read.recipe).naming.epochs)
 
 
 def read_results(folder: Path) -> list[Result]:

@@ -22,13 +22,13 @@ SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4"
 TOY = {
     "strokes": [
         {
-            "preset": "adacnn-df",
+            "presets": ["adacnn-df"],
             "recipe": "plus",
             "tasks": ["5w1s"],
             "tested": {"5w1s": ["3w1s", "5w1s"]},
             "set": SMALL,
         },
-        {"preset": "prototypical", "recipe": "plus", "tasks": ["5w1s"], "set": SMALL},
+        {"presets": ["prototypical"], "recipe": "plus", "tasks": ["5w1s"], "set": SMALL},
     ],
 }
 
@@ -38,8 +38,13 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A table of two small cells, tested on two tasks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce, "tables", lambda: TOY)
-    monkeypatch.setattr(reproduce, "RANDOM_TASKS", 2)
+    monkeypatch.setattr(reproduce, "RANDOM_TASKS", {5: 2})
     monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
+
+
+def test_larger_tasks_are_fewer():
+    counts = [Asked(way, 1).options()[5] for way in (3, 5, 10, 20, 50)]
+    assert counts == ["1000", "1000", "400", "400", "400"]
 
 
 def test_every_row_of_every_table_can_be_planned():
@@ -87,6 +92,7 @@ def test_a_cell_is_two_commands(toy):
     assert command[-5:] == ["--threads", "1", "--out", "runs/strokes-5w1s-adacnn-df-plus-seed1", "--resume"]
     asked = cell.test_command(Asked(3, 1), Path("runs"), Path("results"), threads=1)
     assert asked[-1] == "results/strokes-3w1s-adacnn-df-plus-seed1.json"
+    assert asked[asked.index("--tasks") + 1] == "2"
     assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
 
 
@@ -263,8 +269,8 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
 def test_names_are_learned_once_for_a_table(toy, monkeypatch):
     named = [*SMALL, "naming.epochs=1", "naming.batch=512"]
     rows = [
-        {"preset": "adacnn-df", "recipe": "plus", "tasks": ["5w1s", "5w2s"], "set": named},
-        {"preset": "adacnn-gradient", "recipe": "plus", "tasks": ["5w1s"], "set": [*named, "naming.batch=256"]},
+        {"presets": ["adacnn-df"], "recipe": "plus", "tasks": ["5w1s", "5w2s"], "set": named},
+        {"presets": ["adacnn-gradient"], "recipe": "plus", "tasks": ["5w1s"], "set": [*named, "naming.batch=256"]},
     ]
     monkeypatch.setattr(reproduce, "tables", lambda: {"strokes": rows})
     cells = plan("strokes")
