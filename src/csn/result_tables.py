@@ -1,9 +1,10 @@
 """Committed result files as tables: what the paper says, what we measured, and at what cost.
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
-name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"), "commands
-DATA" for how each number was made, "ablation DATA" for the arms of the ablations, "compare-..." for a comparison kept
-under that name (perhaps of some learners only), or "overhead..." for a file with the cost of adaptation.
+name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"); "grid DATA"
+for a line a model, "commands DATA" for how each number was made, "ablation DATA" for the arms of the ablations,
+"compare-..." for a comparison kept under that name (perhaps of some learners only), or "overhead..." for a file with
+the cost of adaptation.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
         content = read_result(folder / f"{comparison}.json")
         shown = [row for row in content["rows"] if not learners or row["learner"].replace(" ", "-") in learners]
         return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
-    commands = name.startswith("commands ")
-    data, *only = name.removeprefix("commands ").split()
+    writer = next((word for word in WRITERS if name.startswith(f"{word} ")), "")
+    data, *only = name.removeprefix(f"{writer} ").split()
     rows = [r for r in results if r.data == data and {r.formed, r.preset}.issuperset(only)]
     if not rows:
         known = sorted({result.data for result in results})
         raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
-    return "\n".join(_commands(rows)) if commands else accuracy_table(rows, f"{to_root}{folder.name}")
+    return WRITERS[writer](rows, f"{to_root}{folder.name}")
 
 
 def accuracy_table(rows: Iterable[Result], folder: str) -> str:
@@ -63,9 +64,23 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in by_seed(rows):
         result = seeds[0]
-        formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
-        cells = (f"{_size(result)}{formed}", result.name, result.published, over_seeds(seeds), _cost(result))
+        cells = (_tasks(result), result.name, result.published, over_seeds(seeds), _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
+    return "\n".join(lines)
+
+
+def grid_table(rows: Iterable[Result], folder: str) -> str:
+    """Markdown: a line a model, a column for each size of tasks; ours, the paper's, and the time of training."""
+    models: dict[str, dict[str, str]] = {}
+    for seeds in by_seed(rows):
+        result = seeds[0]
+        published = f"<br>paper {result.published}" if result.published else ""
+        minutes = f"<br>{result.content['trained']['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
+        cell = f"[{over_seeds(seeds)}]({_link(result, folder)}){published}{minutes}"
+        models.setdefault(result.model, {})[_tasks(result)] = cell
+    sizes = list(dict.fromkeys(size for cells in models.values() for size in cells))
+    lines = [f"| model | {' | '.join(sizes)} |", f"|---|{'---|' * len(sizes)}"]
+    lines += [f"| {name} | {' | '.join(cells.get(size, '') for size in sizes)} |" for name, cells in models.items()]
     return "\n".join(lines)
 
 
@@ -88,6 +103,10 @@ def _trained(result: Result) -> tuple[str, ...]:
     return result.data, result.size, result.preset, result.recipe
 
 
+def _tasks(result: Result) -> str:
+    return _size(result) + ("" if result.formed == "random" else f", {result.formed.replace('-', ' ')}")
+
+
 def _size(result: Result) -> str:
     return "{way}-way {shot}-shot".format(**result.content["evaluation"])
 
@@ -98,8 +117,12 @@ def _cost(result: Result) -> str:
 
 
 def _links(seeds: Sequence[Result], folder: str) -> str:
-    anchor = "" if seeds[0].learner == TRAINED else "#" + seeds[0].learner.replace(" ", "-")
-    return ", ".join(f"[result]({folder}/{each.path.name}{anchor})" for each in seeds)
+    return ", ".join(f"[result]({_link(each, folder)})" for each in seeds)
+
+
+def _link(result: Result, folder: str) -> str:
+    anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
+    return f"{folder}/{result.path.name}{anchor}"
 
 
 def _signed(accuracy: Accuracy) -> str:
@@ -113,19 +136,25 @@ def over_seeds(seeds: Sequence[Result]) -> str:
     return shown if len(seeds) == 1 else f"{shown} ({len(seeds)} seeds, {means[0]:.2f} to {means[-1]:.2f})"
 
 
-def _commands(rows: Iterable[Result]) -> Iterable[str]:
+def _commands(rows: Iterable[Result], folder: str) -> str:
     """How each of the numbers was made."""
+    lines = []
     for result in rows:
         if result.learner == TRAINED:
             trained = result.content["trained"]
             last = trained["validation_curve"][-1][0] if trained["validation_curve"] else trained["tasks"]
             commit, dash, dirty = trained["commit"].partition("-")
-            yield (
+            lines.append(
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
                 f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} "
                 f"{result.unit}.\n"
                 f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
             )
+    return "\n".join(lines)
+
+
+# What a word before the name of a data set makes of its results.
+WRITERS = {"": accuracy_table, "commands": _commands, "grid": grid_table}
 
 
 def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:

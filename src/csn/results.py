@@ -91,16 +91,26 @@ class Result:
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
 
     @property
-    def name(self) -> str:
-        """Preset and recipe, with what was changed in the model and where it was trained if elsewhere."""
+    def model(self) -> str:
+        """Preset and recipe, with what was changed and where it was trained if elsewhere; the same for every size of
+        tasks."""
         config = self.content["config"]
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
-        parts = [f"`{self.preset}`", self.recipe, *model_changes(config)]
+        parts = [f"`{self.preset}`", self.recipe, *(c for c in model_changes(config) if c not in PAPERS_OWN)]
         if _named_unlike_preset(config):
             parts.append("classes named first")
         if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
+        return ", ".join(parts)
+
+    @property
+    def name(self) -> str:
+        """The model, with what was changed for these tasks."""
+        if self.learner != TRAINED:
+            return self.model
+        config = self.content["config"]
+        parts = [self.model, *(change for change in model_changes(config) if change in PAPERS_OWN)]
         if config["data"]["way"] != self.content["evaluation"]["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
         return ", ".join(parts)

@@ -11,7 +11,7 @@ import pytest
 from csn import cli
 from csn.config import preset_names
 from csn.engine.evaluate import summarise
-from csn.result_tables import accuracy_table, fill, marked_pages
+from csn.result_tables import accuracy_table, fill, grid_table, marked_pages
 from csn.results import model_changes, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,12 +152,13 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
 
 def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    baseline = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
+    content = json.loads(baseline.read_text(encoding="utf-8"))
     Path("results/ablation").mkdir(parents=True)
     arms = {
         "z": ({}, [0.5, 0.7, 0.9]),
         "b": ({"shift_rule": "raw"}, [0.4, 0.8, 0.9]),
-        "a": ({"filters": 32}, [0.4, 0.6, 0.8]),
+        "a": ({"units": 32}, [0.4, 0.6, 0.8]),
     }
     for name, (change, accuracies) in arms.items():
         mean, interval = summarise(accuracies)
@@ -165,17 +166,34 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
         made |= {"summary": {"trained": {"accuracy": mean, "interval": interval}}}
         made["config"] = content["config"] | {"model": content["config"]["model"] | change}
         Path(f"results/ablation/{name}.json").write_text(json.dumps(made))
-    Path("page.md").write_text("<!-- results ablation omniglot -->\n<!-- /results -->\n")
+    Path("page.md").write_text("<!-- results ablation penn-treebank -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 0
     rows = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
     # As the plan has them; what it does not have comes last, by what it changes.
-    assert [row[1] for row in rows] == ["baseline", "raw beta", "filters=32"]
+    assert [row[1] for row in rows] == ["baseline", "raw beta", "units=32"]
     spread = 1.96 * 0.1 / 3**0.5
     assert [row[3] for row in rows] == ["", f"+0.00 ± {100 * spread:.2f}", "-10.00 ± 0.00"]
-    assert rows[0][0] == "| `adacnn-df`, paper, 5-way 1-shot"
+    assert rows[0][0] == "| `adalstm-1-df`, plus, 5-way 1-shot"
     assert rows[1][5] == "[result](results/ablation/b.json) |"
     Path("page.md").write_text("<!-- results ablation strokes -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 2
+
+
+def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
+    content = json.loads((ROOT / "results" / "penn-treebank-5w3s-adalstm-2-df-plus.json").read_text(encoding="utf-8"))
+    (tmp_path / "three.json").write_text(json.dumps(content))
+    content["evaluation"]["shot"], content["config"]["model"]["units"] = 1, 300  # the preset's, at 1 shot
+    (tmp_path / "one.json").write_text(json.dumps(content))
+    content["config"]["preset"] = "adalstm-2-gradient"
+    content["config"]["model"]["conditioning"] = "gradient"
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    head, _, *lines = grid_table(read_results(tmp_path), "r").splitlines()
+    assert head == "| model | 5-way 1-shot | 5-way 3-shot |"
+    assert [line.split(" | ")[0] for line in lines] == ["| `adalstm-2-df`, plus", "| `adalstm-2-gradient`, plus"]
+    assert (
+        "| [55.24 ± 1.36](r/one.json)<br>paper 41.25<br>6 min | [55.24 ± 1.36](r/three.json)<br>paper 57.8" in lines[0]
+    )
+    assert lines[1].endswith("min |  |")
 
 
 def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
