@@ -233,7 +233,7 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         type=Path,
         nargs=2,
         metavar=("RESULT", "OTHER"),
-        help="instead, by how much one result is above another, task by task on the tasks they share",
+        help="instead, by how much one result is above another of the same tasks, task by task",
     )
     report.add_argument(
         "--data", metavar="NAME|PATH", help="of --verify: where the data is now, if it is no longer where it was"

@@ -33,6 +33,7 @@ from csn.reproduce_command import reproduce
 from csn.result_tables import fill, marked_pages
 from csn.results import difference, json_bytes, read_results, results_in
 from csn.sentence_pictures import class_table, sentence_tables
+from csn.table_files import all_table_files
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal
 
 __all__ = [
@@ -184,17 +185,21 @@ def _report_difference(path: Path, other: Path) -> int:
 
 
 def _report_results(folder: Path, pages: list[Path] | None) -> int:
-    """Write the marked tables of pages anew from the result files."""
-    results = read_results(folder)
+    """Write the marked tables of pages anew from the result files; of all pages, the tables beside those files too."""
+    results, every_page = read_results(folder), pages is None
     pages = marked_pages(folder.resolve().parent) if pages is None else pages
     if not pages:
         raise ValueError(f"no page beside {folder} has a table to fill: run this where README.md is, or name --pages")
+    files = {}
     for page in pages:
         if not page.is_file():
             raise ValueError(f"there is no page {page}: run this where README.md is, or name pages with --pages")
         to_root = "../" * (len(page.resolve().relative_to(folder.resolve().parent).parts) - 1)
-        write_atomically(page, fill(page.read_text(encoding="utf-8"), results, folder, to_root).encode())
-        say(f"written to {page}")
+        files[page] = fill(page.read_text(encoding="utf-8"), results, folder, to_root).encode()
+    files |= all_table_files(folder, skip=say) if every_page else {}
+    for path, content in files.items():
+        write_atomically(path, content)
+        say(f"written to {path}")
     return 0
 
 

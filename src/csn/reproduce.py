@@ -6,6 +6,7 @@ their result files are there. tables.toml has the rows.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -14,7 +15,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,7 +27,7 @@ from csn.config import Config, config_from_json, load_preset, merge, parse_optio
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
 from csn.engine.naming import has_named, named_alike
-from csn.results import Result, model_changes, read_result, results_in
+from csn.results import Result, changes_of, read_result, results_in
 from csn.timing import training_step
 
 if sys.version_info >= (3, 11):
@@ -39,6 +40,7 @@ BASELINE = "baseline"  # the arm of an ablation that changes nothing
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
 VALIDATIONS = 10  # at most, within a budget
 # Options that a command has words of its own for, or that say how long to train and how often to look.
+_WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
 _STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
 _LENGTH = ("train.tasks=", "train.validate_every=", "train.validation_tasks=")
 _SIZE = re.compile(r"(\d+)w(\d+)s")
@@ -53,10 +55,16 @@ class Asked:
     shot: int
     formed: str = "random"
 
+    @property
+    def tasks(self) -> int | None:
+        """How many; None for as many as there are groups of classes."""
+        if self.formed == "all-inclusive":
+            return None
+        return next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
+
     def options(self) -> list[str]:
         """Of `csn evaluate`."""
-        tasks = next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
-        how = ["--tasks", str(tasks)] if self.formed != "all-inclusive" else []
+        how = ["--tasks", str(self.tasks)] if self.tasks else []
         how += [f"--{self.formed}"] if self.formed != "random" else []
         return ["--way", str(self.way), "--shot", str(self.shot), *how]
 
@@ -79,6 +87,12 @@ class Cell:
         parts = [data.label, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
         parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
         return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
+
+    @property
+    def kin(self) -> tuple[str, ...]:
+        """What it has in common with its other seeds and arms."""
+        data = self.config.data
+        return data.name, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe, self.variant
 
     def result(self, test: Asked) -> str:
         """The name of a test's result file."""
@@ -111,7 +125,10 @@ class Cell:
         path = runs / self.name / "config.json"
         if not path.exists():
             return None
-        config = config_from_json(path.read_text(encoding="utf-8"))
+        try:
+            config = config_from_json(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
         if _without_length(config) != _without_length(self.config):
             return None
         names = ("tasks", "validate_every", "validation_tasks")
@@ -134,6 +151,8 @@ class Cell:
             return False
         asked = content["evaluation"]
         same_test = (asked["way"], asked["shot"], asked.get("formed", "random")) == dataclasses.astuple(test)
+        same_test &= test.tasks in (None, asked["tasks"]) and asked.get("split", "test") == "test"
+        same_test &= asked.get("attention", config.model.attention) == config.model.attention
         return same_test and _without_length(config) == _without_length(self.config)
 
 
@@ -157,6 +176,9 @@ def plan(
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    for change in changes:
+        if word := _WORDS.get(change.partition("=")[0]):
+            raise ValueError(f"--set {change} would change what the table is of: use {word}")
     cells = [cell for row in known[table] if not data or "data" not in row for cell in _cells(table, row, changes)]
     if not cells:
         raise ValueError(f"every row of {table} has data of its own: leave out --data")
@@ -176,8 +198,11 @@ def plan(
 def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
     """Another cell whose network has learned the names that this one's would learn: once is enough for a table."""
     for other in others if cell.config.naming.epochs else ():
-        if other.name != cell.name and named_alike(cell.config, other.config) and has_named(runs / other.name):
-            return other
+        if other.name != cell.name and has_named(runs / other.name):
+            with contextlib.suppress(OSError, ValueError):  # what it was trained by, not what is planned
+                path = runs / other.name / "config.json"
+                if named_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
+                    return other
     return None
 
 
@@ -224,10 +249,18 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
     return statistics.median(times[1:]) / train.tasks_per_step, validation
 
 
-def results_of(cells: Iterable[Cell], folder: Path) -> list[Result]:
-    """Every result of these cells that is there: by data and size of the tasks, and then in their order."""
-    paths = [folder / cell.result(test) for cell in cells for test in cell.tests]
-    found = [results_in(path)[0] for path in paths if path.exists()]
+def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
+    """Every result of these cells that is there: by data and size of the tasks, and then in their order.
+
+    skip: is told why a file cannot be read, which then is left out.
+    """
+    found = []
+    for path in dict.fromkeys(folder / cell.result(test) for cell in cells for test in cell.tests):
+        if path.exists():
+            try:
+                found.append(results_in(path)[0])
+            except (ValueError, IndexError) as error:
+                skip(f"left out: {error or path}")
     return sorted(found, key=lambda result: (result.data, *result.place[:3]))
 
 
@@ -246,14 +279,14 @@ def in_order(arms: Iterable[Result]) -> list[Result]:
 def _arms() -> dict[tuple[str, ...], str]:
     """The arms of all ablations, by preset, recipe and what they change in the model."""
     cells = plan(ABLATION)
-    changes = (model_changes(dataclasses.asdict(cell.config)) for cell in cells)
+    changes = (changes_of(dataclasses.asdict(cell.config)) for cell in cells)
     return {
         (cell.config.preset, cell.config.recipe, *change): cell.arm for cell, change in zip(cells, changes, strict=True)
     }
 
 
 def _change(result: Result) -> tuple[str, ...]:
-    return result.preset, result.recipe, *model_changes(result.content["config"])
+    return result.preset, result.recipe, *changes_of(result.content["config"])
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
@@ -273,7 +306,7 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
         )
         # A training with other options is another cell: it must not take the place of the table's own.
         others = [change for change in changes if not change.startswith((*_STATED, *_LENGTH))]
-        variant = " ".join(change.partition(".")[2] for change in others)
+        variant = " ".join(change.removeprefix("model.") for change in others)
         yield Cell(table, config, all_changes, tests, arm, variant)
 
 

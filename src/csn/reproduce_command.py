@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import functools
 import io
-import re
 import shlex
 import subprocess
 import sys
@@ -22,22 +20,17 @@ from csn.build import build_learner, data_entry
 from csn.config import DataConfig
 from csn.data.source import Dataset
 from csn.data_command import data_name, load
-from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
+from csn.engine.machine import keep_freed_memory
+from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
-from csn.reproduce import ABLATION, Cell, arm, measure, named_by, plan, read_seconds, results_of, within_budget
-from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import accuracy_table, arms_table
-from csn.results import Result, by_seed, model_changes, pooled
-from csn.terminal import console, progress_bar, say, stop_signal
+from csn.reproduce import ABLATION, Cell, measure, named_by, plan, read_seconds, within_budget
+from csn.table_files import table_files
+from csn.terminal import console, given, progress_bar, say, stop_signal
 from csn.time_tables import run_timing
 
 TIMING = "timing"
 POLL = 1.0  # seconds between looks at running cells
-CSV_COLUMNS = (
-    *("data", "tasks", "formed", "model", "recipe", "changes", "paper", "accuracy", "interval"),
-    *("training_tasks", "seconds", "seed", "commit", "file"),
-)
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -46,7 +39,6 @@ def reproduce(options: argparse.Namespace) -> int:
         return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
-    seconds = None if options.budget is None else read_seconds(options.budget)
     data = None if options.data is None else data_name(options.data)
     if data is not None:
         data_entry(data)  # an unknown one is refused before anything is planned
@@ -54,11 +46,7 @@ def reproduce(options: argparse.Namespace) -> int:
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
-    begun = {cell.name: cell.begun(options.runs) for cell in open_cells}
-    cached = functools.cache(load)
-    open_cells = [
-        begun[cell.name] or (cell if seconds is None else _within(cell, seconds, cached)) for cell in open_cells
-    ]
+    open_cells = _with_lengths(open_cells, options)
     _show_plan(cells, open_cells, results)
     if options.dry_run:
         return 0
@@ -69,10 +57,14 @@ def reproduce(options: argparse.Namespace) -> int:
             say("interrupted; go on with the same command")
             return 130
         failed = outcome
-    name = options.table if options.data is None else everything[0].config.data.label
-    _write_table(name, results_of(everything, results), results)
     for name in failed:
         say(f"failed: {name}, see {options.runs / name}.log")
+    files = table_files(options.table, options.results, data=data, more=everything if options.changes else (), skip=say)
+    for path, content in files.items():
+        write_atomically(path, content)
+        say(f"written to {path}")
+    if not files:
+        say(f"{options.table} has no result yet, so there is no table")
     return 1 if failed else 0
 
 
@@ -92,16 +84,45 @@ def _timing(options: argparse.Namespace) -> int:
     return 0
 
 
-def _within(cell: Cell, seconds: float, load: Callable[[DataConfig], Dataset]) -> Cell:
-    """The cell with as many tasks as the budget buys. A language model, which reads sentences, is trained in full."""
+def _threads(options: argparse.Namespace) -> int:
+    """Of one cell."""
+    if options.threads is not None and options.threads < 1:
+        raise ValueError(f"--threads must be at least 1, got {options.threads}")
+    return max(1, given(options.threads, torch.get_num_threads()) // options.jobs)
+
+
+def _with_lengths(cells: Sequence[Cell], options: argparse.Namespace) -> list[Cell]:
+    """Cells with the length of their runs that have begun, or with what the budget buys: the same for all seeds and
+    arms of a model."""
+    seconds = None if options.budget is None else read_seconds(options.budget)
+    loaded, measured = functools.cache(load), dict[tuple[str, ...], tuple[float, float]]()
+    lengthened = []
+    for cell in cells:
+        if (begun := cell.begun(options.runs)) is not None:
+            lengthened.append(begun)
+        elif seconds is None or cell.config.model.learner == "lstm-lm":  # which reads sentences, and is trained in full
+            lengthened.append(cell)
+        else:
+            if cell.kin not in measured:
+                measured[cell.kin] = _measured(cell, loaded, _threads(options))
+            lengthened.append(within_budget(cell, seconds, *measured[cell.kin]))
+    return lengthened
+
+
+def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -> tuple[float, float]:
+    """Seconds of a training task and of a validation, with as many threads as the cell will have."""
     config = cell.config
-    if config.model.learner == "lstm-lm":
-        return cell
     data = load(DataConfig(config.data.name, image_size=config.data.image_size, bad_files=config.data.bad_files))
     vocabulary = None if data.vocabulary is None else len(data.vocabulary)
     torch.manual_seed(0)
     learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
-    return within_budget(cell, seconds, *measure(config, learner, data))
+    keep_freed_memory()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return measure(config, learner, data)
+    finally:
+        torch.set_num_threads(before)
 
 
 def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path) -> None:
@@ -135,7 +156,7 @@ def _run_all(
     options.runs.mkdir(parents=True, exist_ok=True)
     total = sum(cell.config.train.tasks for cell in cells)
     finished = 0
-    with progress_bar("[bold]{task.description}") as progress, stop_signal() as should_stop:
+    with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
         overall = progress.add_task("all cells", total=total)
         bars = {}
         try:
@@ -143,8 +164,10 @@ def _run_all(
                 if should_stop():
                     return None
                 while waiting and len(running) < options.jobs:
-                    cell = waiting.pop(0)
-                    bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks)
+                    cell = _next(waiting, running, options.runs)
+                    waiting.remove(cell)
+                    done = _done(cell, options.runs)
+                    bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks, completed=done)
                     running.append(_start(cell, everything, options, results))
                 time.sleep(POLL)
                 for each in list(running):
@@ -157,10 +180,10 @@ def _run_all(
                     if state == "failed":
                         failed.append(each.cell.name)
                     say(f"{each.cell.name}: {state}")
-                done = {each.cell.name: _done(each.cell, options.runs) for each in running}
-                for name, tasks in done.items():
-                    progress.update(bars[name], completed=tasks)
-                progress.update(overall, completed=finished + sum(done.values()))
+                tasks = {each.cell.name: _done(each.cell, options.runs) for each in running}
+                for name, trained in tasks.items():
+                    progress.update(bars[name], completed=trained)
+                progress.update(overall, completed=finished + sum(tasks.values()))
         finally:
             for each in running:
                 each.process.terminate()  # training saves and stops
@@ -170,9 +193,18 @@ def _run_all(
     return failed
 
 
+def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
+    """The first cell for which no running one is just learning the names; the first of all if there is none such."""
+    naming = [
+        each.cell.config for each in running if each.cell.config.naming.epochs and not has_named(runs / each.cell.name)
+    ]
+    free = (cell for cell in waiting if not any(named_alike(cell.config, config) for config in naming))
+    return next(free, waiting[0])
+
+
 def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> _Running:
     """The first command of a cell; what it prints goes to a file beside its run."""
-    threads = max(1, (torch.get_num_threads() if options.threads is None else options.threads) // options.jobs)
+    threads = _threads(options)
     resume = (options.runs / cell.name / "config.json").exists()
     tests = cell.tests if options.again else cell.missing(results)
     named = None if resume else named_by(cell, all_cells, options.runs)
@@ -207,57 +239,3 @@ def _done(cell: Cell, runs: Path) -> int:
     """Training tasks of a cell so far, by the log of its run."""
     log = read_log(runs / cell.name)
     return int(log[-1]["tasks"]) if log else 0
-
-
-def _write_table(table: str, found: list[Result], folder: Path) -> None:
-    """TABLE.md, TABLE.csv and TABLE.png from the result files that are there."""
-    if not found:
-        say(f"{table} has no result yet, so there is no table")
-        return
-    table_of, mark_of = (arms_table, _arm_mark) if table == ABLATION else (accuracy_table, _mark)
-    marks = [mark_of(seeds) for seeds in by_seed(found)]
-    files = {
-        f"{table}.md": table_of(found, ".").encode(),
-        f"{table}.csv": _csv(found).encode(),
-        f"{table}.png": png(accuracy_figure(marks, title=f"Reproduction of {table}", bars=table == ABLATION)),
-    }
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-        say(f"written to {folder / name}")
-
-
-def _csv(found: Sequence[Result]) -> str:
-    """One line a result; accuracies in per cent."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for result in found:
-        trained, config = result.content["trained"], result.content["config"]
-        row = [result.data, result.size, result.formed, config["preset"], config["recipe"]]
-        row += ["; ".join(model_changes(config)), result.published]
-        row += [f"{100 * result.accuracy.mean:.2f}", f"{100 * result.accuracy.interval:.2f}"]
-        row += [trained["tasks"], trained["seconds"], config["train"]["seed"], trained["commit"], result.path.name]
-        writer.writerow(row)
-    return file.getvalue()
-
-
-def _mark(seeds: Sequence[Result]) -> Mark:
-    """A result, perhaps of several seeds, as a line of the picture."""
-    result, accuracy = seeds[0], pooled(seeds)
-    evaluation = result.content["evaluation"]
-    formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
-    number = re.match(r"[\d.]+", result.published)
-    return Mark(
-        group=f"{result.data} {evaluation['way']}-way {evaluation['shot']}-shot{formed}",
-        label=result.name.replace("`", ""),
-        accuracy=100 * accuracy.mean,
-        interval=100 * accuracy.interval,
-        paper=float(number[0]) if number else None,
-    )
-
-
-def _arm_mark(seeds: Sequence[Result]) -> Mark:
-    """An arm of an ablation as a bar among those of its model; the paper trained longer, so none of its numbers."""
-    result = seeds[0]
-    group = f"{result.data}, {result.preset}"
-    return _mark(seeds)._replace(group=group, label=arm(result), paper=None)

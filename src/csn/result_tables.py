@@ -31,6 +31,8 @@ def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
     """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
 
     def block(match: re.Match[str]) -> str:
+        if "<!-- results " in match[0].removeprefix(match[1]):
+            raise ValueError(f"the table of {match['name']!r} has no end: write <!-- /results --> after it")
         return f"{match[1]}{_table(match['name'], results, folder, to_root)}\n{match[3]}"
 
     return _BLOCK.sub(block, page)
@@ -39,7 +41,8 @@ def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
 def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
     if name.startswith("ablation "):
         data = name.removeprefix("ablation ")
-        found = in_order([result for result in read_results(folder / ABLATION) if result.data == data])
+        of_data = [r for r in read_results(folder / ABLATION) if r.data == data and r.learner == TRAINED]
+        found = in_order(of_data)
         if not found:
             raise ValueError(f"no arm of an ablation is for {data!r}: run csn reproduce {ABLATION}")
         return arms_table(found, f"{to_root}{folder.name}/{ABLATION}")
@@ -48,7 +51,10 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
     if name.startswith("compare-"):
         comparison, *learners = name.split()
         content = read_result(folder / f"{comparison}.json")
-        shown = [row for row in content["rows"] if not learners or row["learner"].replace(" ", "-") in learners]
+        compared = {row["learner"].replace(" ", "-"): row for row in content["rows"]}
+        if unknown := set(learners) - set(compared):
+            raise ValueError(f"{comparison} has no {', '.join(sorted(unknown))}: there are {', '.join(compared)}")
+        shown = [row for name, row in compared.items() if not learners or name in learners]
         return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
     writer = next((word for word in WRITERS if name.startswith(f"{word} ")), "")
     data, *only = name.removeprefix(f"{writer} ").split()
@@ -60,7 +66,7 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
 
 
 def accuracy_table(rows: Iterable[Result], folder: str) -> str:
-    """Markdown: tasks, model, the paper's accuracy, ours, training up to the model chosen, file."""
+    """Markdown: tasks, model, the paper's accuracy, ours, training, file."""
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in by_seed(rows):
         result = seeds[0]
@@ -72,15 +78,20 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
 def grid_table(rows: Iterable[Result], folder: str) -> str:
     """Markdown: a line a model, a column for each size of tasks; ours, the paper's, and the time of training."""
     models: dict[str, dict[str, str]] = {}
+    sizes: dict[str, tuple[Any, ...]] = {}
     for seeds in by_seed(rows):
-        result = seeds[0]
+        result, size = seeds[0], _tasks(seeds[0])
         published = f"<br>paper {result.published}" if result.published else ""
-        minutes = f"<br>{result.content['trained']['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
-        cell = f"[{over_seeds(seeds)}]({_link(result, folder)}){published}{minutes}"
-        models.setdefault(result.model, {})[_tasks(result)] = cell
-    sizes = list(dict.fromkeys(size for cells in models.values() for size in cells))
-    lines = [f"| model | {' | '.join(sizes)} |", f"|---|{'---|' * len(sizes)}"]
-    lines += [f"| {name} | {' | '.join(cells.get(size, '') for size in sizes)} |" for name, cells in models.items()]
+        minutes = f"<br>{result.content['trained']['seconds_in_all'] / 60:.0f} min" if result.learner == TRAINED else ""
+        if size in models.setdefault(result.model, {}):
+            raise ValueError(
+                f"{result.path} and another file are both of {result.model}, {size}: keep one of them here"
+            )
+        models[result.model][size] = f"[{over_seeds(seeds)}]({_link(result, folder)}){published}{minutes}"
+        sizes[size] = result.place[:3]
+    columns = sorted(sizes, key=sizes.__getitem__)
+    lines = [f"| model | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    lines += [f"| {name} | {' | '.join(cells.get(size, '') for size in columns)} |" for name, cells in models.items()]
     return "\n".join(lines)
 
 
@@ -112,8 +123,17 @@ def _size(result: Result) -> str:
 
 
 def _cost(result: Result) -> str:
+    """Up to the model that was chosen, of how many in all, and the time of all."""
+    if result.learner != TRAINED:
+        return ""
     trained = result.content["trained"]
-    return f"{trained['tasks']:,} {result.unit}, {trained['seconds'] / 60:.0f} min" if result.learner == TRAINED else ""
+    return f"{trained['tasks']:,} of {_last(result):,} {result.unit}, {trained['seconds_in_all'] / 60:.0f} min"
+
+
+def _last(result: Result) -> int:
+    """Tasks trained in all."""
+    curve = result.content["trained"]["validation_curve"]
+    return int(curve[-1][0] if curve else result.content["trained"]["tasks"])
 
 
 def _links(seeds: Sequence[Result], folder: str) -> str:
@@ -142,11 +162,10 @@ def _commands(rows: Iterable[Result], folder: str) -> str:
     for result in rows:
         if result.learner == TRAINED:
             trained = result.content["trained"]
-            last = trained["validation_curve"][-1][0] if trained["validation_curve"] else trained["tasks"]
             commit, dash, dirty = trained["commit"].partition("-")
             lines.append(
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {last:,} "
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {_last(result):,} "
                 f"{result.unit}.\n"
                 f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
             )

@@ -19,20 +19,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from csn.config import DataConfig, ModelConfig, config_from_json, load_preset, preset_names
+from csn.config import DataConfig, ModelConfig, TrainConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.run import TrainedRun, origin
 
 TRAINED = "trained"
 FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
+SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
 PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
 # What a result file must say of its tasks and its training.
 NEEDED: dict[str, dict[str, Any]] = {
     "evaluation": {"data": str, "way": int, "shot": int, "tasks": int},
-    "trained": {"tasks": int, "seconds": (int, float), "validation": float, "validation_curve": list}
-    | {"commit": str, "command": str},
+    "trained": {"tasks": int, "seconds": (int, float), "seconds_in_all": (int, float), "validation": float}
+    | {"validation_curve": list, "commit": str, "command": str},
     "summary": {TRAINED: dict},
+    "accuracies": {TRAINED: list},
 }
 
 
@@ -85,7 +87,7 @@ class Result:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
             return ""
-        if self.formed == "within-alphabet" or set(model_changes(self.content["config"])) - PAPERS_OWN:
+        if self.formed == "within-alphabet" or set(changes_of(self.content["config"])) - PAPERS_OWN:
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
@@ -97,7 +99,7 @@ class Result:
         config = self.content["config"]
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
-        parts = [f"`{self.preset}`", self.recipe, *(c for c in model_changes(config) if c not in PAPERS_OWN)]
+        parts = [f"`{self.preset}`", self.recipe, *(c for c in changes_of(config) if c not in PAPERS_OWN)]
         if _named_unlike_preset(config):
             parts.append("classes named first")
         if DataConfig(config["data"]["name"]).label != self.data:
@@ -110,7 +112,7 @@ class Result:
         if self.learner != TRAINED:
             return self.model
         config = self.content["config"]
-        parts = [self.model, *(change for change in model_changes(config) if change in PAPERS_OWN)]
+        parts = [self.model, *(change for change in changes_of(config) if change in PAPERS_OWN)]
         if config["data"]["way"] != self.content["evaluation"]["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
         return ", ".join(parts)
@@ -135,18 +137,17 @@ def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     return tomllib.loads((resources.files("csn") / "published.toml").read_text(encoding="utf-8"))
 
 
-def model_changes(config: dict[str, Any]) -> list[str]:
-    """How a run's model differs from its preset: ["units=200"]."""
+def changes_of(config: dict[str, Any]) -> list[str]:
+    """How a run's model and training differ from its preset, but for seed and length: ["units=200"]."""
     read = config_from_json(json.dumps(config))
     if read.preset not in preset_names():
         return []
-    preset = load_preset(read.preset, read.recipe).model
-    names = set(ModelConfig.__dataclass_fields__) - (SENTENCES_ONLY if "lstm" not in read.model.base else set())
-    return [
-        f"{name}={getattr(read.model, name)}"
-        for name in sorted(names)
-        if getattr(read.model, name) != getattr(preset, name)
-    ]
+    preset = load_preset(read.preset, read.recipe)
+    model = set(ModelConfig.__dataclass_fields__) - (SENTENCES_ONLY if "lstm" not in read.model.base else set())
+    train = set(TrainConfig.__dataclass_fields__) - SEED_AND_LENGTH
+    values = [(name, getattr(read.model, name), getattr(preset.model, name)) for name in sorted(model)]
+    values += [(name, getattr(read.train, name), getattr(preset.train, name)) for name in sorted(train)]
+    return [f"{name}={value}" for name, value, its in values if value != its]
 
 
 def _named_unlike_preset(config: dict[str, Any]) -> bool:
@@ -194,7 +195,7 @@ def read_result(path: Path) -> dict[str, Any]:
             f"it, or evaluate again"
         )
     for part, needed in NEEDED.items() if "summary" in content else ():
-        wrong = [name for name, kind in needed.items() if not isinstance(content[part].get(name), kind)]
+        wrong = [name for name, kind in needed.items() if not isinstance(content.get(part, {}).get(name), kind)]
         if wrong:
             raise ValueError(f"{path} does not say {', '.join(wrong)} in {part!r}: evaluate again, or remove it")
     return content

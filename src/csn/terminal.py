@@ -22,14 +22,15 @@ def say(line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def progress_bar(*columns: str) -> Progress:
-    """A bar with a count and the time left, and text columns before it."""
+def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
+    """A bar with a count and the time left, and text columns before it. remembers: the seconds by which it judges."""
     return Progress(
         *(TextColumn(column) for column in columns),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=console,
+        speed_estimate_period=remembers,
     )
 
 

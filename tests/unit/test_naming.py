@@ -152,7 +152,17 @@ def test_other_names_are_not_taken_over(tmp_path, change):
     one.run()
     with pytest.raises(ValueError, match="leave out --named"):
         new_trainer(configured("adalstm-1-df", **change), data, tmp_path / "two", device=CPU, named=tmp_path / "one")
-    assert not (tmp_path / "two" / "config.json").exists()
+    assert not (tmp_path / "two").exists()
+
+
+def test_words_that_mean_something_else_are_not_taken_over(tmp_path):
+    data, config = load_toy_language(), configured("adalstm-1-df")
+    one = new_trainer(config, data, tmp_path / "one", device=CPU)
+    run_all(one)
+    one.run()
+    other = dataclasses.replace(data, vocabulary=(*data.vocabulary[:-2], *data.vocabulary[:-3:-1]))
+    with pytest.raises(ValueError, match="leave out --named"):
+        new_trainer(config, other, tmp_path / "two", device=CPU, named=tmp_path / "one")
 
 
 def test_what_cannot_be_named_is_refused(tmp_path):

@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 from csn import reproduce
 from csn.cli import main, parser
@@ -98,7 +99,7 @@ def test_a_cell_is_two_commands(toy):
 
 @pytest.mark.parametrize("budget", [False, True])
 def test_the_command_of_a_cell_trains_what_the_cell_says(budget):
-    cells = [cell for table in tables() for cell in plan(table, seeds=2, changes=["train.tasks=7", "train.seed=5"])]
+    cells = [cell for table in tables() for cell in plan(table, seeds=2, changes=["train.tasks=7"])]
     cells += plan("ablation")
     for cell in cells:
         bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0) if budget else cell
@@ -110,6 +111,16 @@ def test_another_option_makes_another_cell(toy):
     (own, _), (changed, _) = plan("strokes"), plan("strokes", changes=["model.filters=6", "train.tasks=9"])
     assert (own.name, changed.name) == ("strokes-5w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus-filters=6")
     assert plan("strokes", changes=["train.tasks=9"])[0].name == own.name  # how long is no other model
+    rates = [plan("strokes", changes=[f"{part}.learning_rate=0.5"])[0].name for part in ("train", "naming")]
+    assert rates == [f"{own.name}-{part}.learning_rate=0.5" for part in ("train", "naming")]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"), [("train.seed=5", "--seeds"), ("data.name=omniglot", "--data"), ("data.way=10", "--rows")]
+)
+def test_what_makes_a_table_is_no_option(change, word):
+    with pytest.raises(ValueError, match=f"--set {change} would change what the table is of: use {word}"):
+        plan("omniglot", changes=[change])
 
 
 def test_other_data_are_for_the_rows_of_the_table_s_own():
@@ -181,6 +192,27 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
     assert cell.begun(tmp_path) is None
+    (folder / "config.json").write_text('{"model": ')
+    with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
+        cell.begun(tmp_path)
+
+
+def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
+    times = iter([(0.5, 2.0), (0.25, 1.0)])
+    monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: next(times))
+    planned = []
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, __: planned.extend(cells))
+    assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
+    assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
+
+
+def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
+    seen = []
+    monkeypatch.setattr("csn.reproduce_command.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
+    before = torch.get_num_threads()
+    command = ["reproduce", "strokes", "--rows", "prototypical", "--budget", "9s", "--threads", "4", "--jobs", "2"]
+    assert main([*command, "--dry-run"]) == 0
+    assert (seen, torch.get_num_threads()) == ([2], before)
 
 
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
@@ -213,9 +245,11 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
 
     monkeypatch.setattr(Cell, "train_command", command)
     monkeypatch.setattr(Cell, "test_command", command)
-    assert main(["reproduce", "strokes", "--rows", "prototypical"]) == 1
+    monkeypatch.setitem(TOY, "strokes", TOY["strokes"][::-1])
+    assert main(["reproduce", "strokes"]) == 1
     said = capsys.readouterr()
     assert "strokes-5w1s-prototypical-plus: failed" in said.out
+    assert "strokes-5w1s-adacnn-df-plus: done" in said.out
     assert "unknown preset 'nothing'" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
     assert "failed: strokes-5w1s-prototypical-plus, see" in said.out
 
@@ -224,15 +258,20 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     cell, results = plan("strokes", rows=["prototypical"])[0], tmp_path / "results"
     results.mkdir()
     config = json.loads(cell.config.to_json())
-    trained = {"tasks": 8, "seconds": 1, "validation": 0.5, "validation_curve": [], "commit": "", "command": ""}
+    trained = {"tasks": 8, "seconds": 1, "seconds_in_all": 1, "validation": 0.5, "validation_curve": []}
+    trained |= {"commit": "", "command": ""}
     asked = {"data": "strokes", "way": 5, "shot": 1, "tasks": 2}
     content = {"summary": {"trained": {}}, "evaluation": asked, "config": config, "trained": trained}
+    content["accuracies"] = {"trained": []}
     path = results / cell.result(cell.tests[0])
     path.write_text(json.dumps(content))
     assert cell.missing(results) == []
     config["train"]["tasks"] = 99  # a longer training is as good
     path.write_text(json.dumps(content))
     assert cell.missing(results) == []
+    for other in ({"tasks": 3}, {"split": "val"}, {"attention": "hard"}):
+        path.write_text(json.dumps(content | {"evaluation": asked | other}))
+        assert cell.missing(results) == list(cell.tests)
     config["model"]["filters"] = 5
     path.write_text(json.dumps(content))
     assert cell.missing(results) == list(cell.tests)
@@ -281,4 +320,6 @@ def test_names_are_learned_once_for_a_table(toy, monkeypatch):
     assert [named_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
     one, two = (Path("runs") / cell.name / "naming" for cell in cells[:2])
     assert read_log(one) == read_log(two) != []  # taken over, with the time it took
+    (one.parent / "config.json").write_text(cells[2].config.to_json())  # not what was planned
+    assert named_by(cells[1], cells, Path("runs")) is None
     assert read_log(two.parent)[0]["seconds"] >= read_log(two)[-1]["seconds"]

@@ -12,21 +12,24 @@ from csn import cli
 from csn.config import preset_names
 from csn.engine.evaluate import summarise
 from csn.result_tables import accuracy_table, fill, grid_table, marked_pages
-from csn.results import model_changes, published, read_results
+from csn.results import changes_of, published, read_results
+from csn.table_files import all_table_files, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of a row over several seeds, which says so, the pages' own test compares the numbers.
 # A difference has a sign; it follows the accuracy.
-ROW = re.compile(r".*(?<![+-])\b(\d+\.\d\d ± \d+\.\d\d)(?! \().*\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
+ROW = re.compile(r".*(?<![+-])\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
+CELL = re.compile(r"\[(\d+\.\d\d ± \d+\.\d\d)\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
 PAGES = [page.relative_to(ROOT).as_posix() for page in marked_pages(ROOT)]
 
 
 def rows() -> list[tuple[str, str, str, str]]:
+    """Every accuracy that links to its file: a cell of a grid, or a row; those over several seeds link to several."""
     return [
         (page, *match.groups(default="trained"))
         for page in PAGES
         for line in (ROOT / page).read_text(encoding="utf-8").splitlines()
-        if (match := ROW.search(line))
+        for match in list(CELL.finditer(line)) or [ROW.search(line)]
+        if match and " seeds, " not in line
     ]
 
 
@@ -81,7 +84,7 @@ def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: 
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
     assert (result.name, result.published) == ("`adacnn-df`, paper, filters=32", "")
-    assert model_changes(content["config"]) == ["filters=32"]
+    assert changes_of(content["config"]) == ["filters=32"]
 
 
 def test_every_published_row_of_ours_is_a_preset() -> None:
@@ -108,6 +111,12 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
     ("page", "files", "message"),
     [
         ("<!-- results mnist -->\n<!-- /results -->", {}, "no result file is for 'mnist'"),
+        ("<!-- results a -->\n\n<!-- results b -->\n<!-- /results -->", {}, "table of 'a' has no end"),
+        (
+            "<!-- results compare-x mamml -->\n<!-- /results -->",
+            {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
+            "compare-x has no mamml: there are maml",
+        ),
         ("", {"broken.json": "{"}, "is no result file"),
         ("", {"other.json": "[1]"}, "is no result file of csn evaluate"),
         (None, {}, "there is no page"),
@@ -125,10 +134,13 @@ def test_report_says_what_is_wrong_and_writes_nothing(
     (tmp_path / "results").mkdir()
     for name, content in files.items():
         (tmp_path / "results" / name).write_text(content)
+    Path("good.md").write_text("")
     if page is not None:
         Path("page.md").write_text(page)
-    assert cli.main(["report", "--pages", "page.md"]) == 2
-    assert message in capsys.readouterr().err
+    assert cli.main(["report", "--pages", "good.md", "page.md"]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "written" not in said.out
     assert page is None or Path("page.md").read_text() == page
 
 
@@ -175,6 +187,10 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     assert [row[3] for row in rows] == ["", f"+0.00 ± {100 * spread:.2f}", "-10.00 ± 0.00"]
     assert rows[0][0] == "| `adalstm-1-df`, plus, 5-way 1-shot"
     assert rows[1][5] == "[result](results/ablation/b.json) |"
+    made["summary"]["untrained"], made["accuracies"]["untrained"] = made["summary"]["trained"], [0.2, 0.2, 0.2]
+    Path("results/ablation/z.json").write_text(json.dumps(made | {"config": content["config"]}))  # shown beside it
+    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert len(Path("page.md").read_text().splitlines()) == 7
     Path("page.md").write_text("<!-- results ablation strokes -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 2
 
@@ -194,6 +210,29 @@ def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
         "| [55.24 ± 1.36](r/one.json)<br>paper 41.25<br>6 min | [55.24 ± 1.36](r/three.json)<br>paper 57.8" in lines[0]
     )
     assert lines[1].endswith("min |  |")
+    (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"tasks": 999}}))
+    with pytest.raises(ValueError, match=r"are both of `adalstm-2-gradient`, plus, 5-way 1-shot: keep one"):
+        grid_table(read_results(tmp_path), "r")
+
+
+def test_tables_beside_the_result_files_are_made_of_them() -> None:
+    files = all_table_files(ROOT / "results", skip=pytest.fail)
+    texts = {path: content for path, content in files.items() if path.suffix != ".png"}
+    assert {"omniglot", "penn-treebank", "ablation", "tiny-imagenet-fewshot"} <= {path.stem for path in texts}
+    for path, content in texts.items():
+        assert path.read_bytes() == content, f"{path} is not up to date: run csn report"
+
+
+def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -> None:
+    names = ["penn-treebank-5w1s-adalstm-1-df-plus.json", "penn-treebank-5w2s-adalstm-1-df-plus.json"]
+    for name in names:
+        (tmp_path / name).write_bytes((ROOT / "results" / name).read_bytes())
+    (tmp_path / names[1]).write_text("{}")
+    said: list[str] = []
+    table = table_files("penn-treebank", tmp_path, skip=said.append)[tmp_path / "penn-treebank.md"].decode()
+    assert [name in table for name in names] == [True, False]
+    assert len(said) == 1
+    assert names[1] in said[0]
 
 
 def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +275,8 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     ("part", "value", "message"),
     [
         ("evaluation", {}, "does not say data, way, shot, tasks in 'evaluation'"),
-        ("trained", {"tasks": 1, "seconds": None}, "does not say seconds, validation, "),
+        ("trained", {"tasks": 1, "seconds": None}, "does not say seconds, seconds_in_all, validation, "),
+        ("accuracies", {}, "does not say trained in 'accuracies'"),
         ("summary", {}, "does not say trained in 'summary'"),
         ("config", {"model": {"colour": "red"}}, "is of another version of csn (unknown option 'colour'"),
     ],

@@ -147,13 +147,19 @@ def take_over(run: Path, trainer: NamingTrainer, config: Config) -> None:
     """Give a trainer's folder the named network of another run: it need not learn the names again."""
     if not has_named(run):
         raise ValueError(f"{run} has not learned names and gone on to tasks: give another run, or leave out --named")
-    for name in ("last.safetensors", "best.safetensors"):
-        tensors, metadata = load_checkpoint(run / FOLDER / name)
-        if not named_alike(config, config_from_json(json.dumps(metadata["about"]["config"]))):
+    found = {name: load_checkpoint(run / FOLDER / name) for name in ("last.safetensors", "best.safetensors")}
+    shapes = {f"model.{name}": tensor.shape for name, tensor in trainer.learner.state_dict().items()}
+    for tensors, metadata in found.values():
+        about = metadata["about"]
+        same_input = all(about.get(name) == trainer.about.get(name) for name in ("input", "vocabulary"))
+        same_network = all(name in tensors and tensors[name].shape == shape for name, shape in shapes.items())
+        alike = named_alike(config, config_from_json(json.dumps(about["config"])))
+        if not (same_input and same_network and alike):
             raise ValueError(
                 f"{run} named other classes, by other options or with another network: give a run of the same data, "
                 f"network, seed and naming, or leave out --named"
             )
+    for name, (tensors, metadata) in found.items():
         save_checkpoint(trainer.folder / name, tensors, metadata | {"about": trainer.about})
     if (log := run / FOLDER / "log.jsonl").exists():  # what it took
         write_atomically(trainer.folder / log.name, log.read_bytes())
