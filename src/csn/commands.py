@@ -75,7 +75,10 @@ def train(options: argparse.Namespace) -> int:
 
 def _run(trainer: TrainingLoop, folder: Path) -> Outcome:
     """Train with a progress bar and a log, until done or asked to stop."""
-    if trainer.first is not None:
+    if trainer.first is not None and trainer.first.done:
+        trainer.first.run()  # nothing left but to take its best network
+        say("the network has learned to name the training classes; now the tasks:")
+    elif trainer.first is not None:
         say("first the network learns to name the training classes:")
         if _run(trainer.first, trainer.first.folder) == "interrupted":
             return "interrupted"

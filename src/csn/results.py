@@ -113,8 +113,11 @@ class Result:
             return self.model
         config = self.content["config"]
         parts = [self.model, *(change for change in changes_of(config) if change in PAPERS_OWN)]
-        if config["data"]["way"] != self.content["evaluation"]["way"]:
+        evaluation = self.content["evaluation"]
+        if config["data"]["way"] != evaluation["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
+        if evaluation.get("attention", config["model"]["attention"]) != config["model"]["attention"]:
+            parts.append(f"tested with {evaluation['attention']} attention")
         return ", ".join(parts)
 
     @property

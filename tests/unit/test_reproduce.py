@@ -305,7 +305,7 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
 
 
-def test_names_are_learned_once_for_a_table(toy, monkeypatch):
+def test_names_are_learned_once_for_a_table(toy, monkeypatch, capsys):
     named = [*SMALL, "naming.epochs=1", "naming.batch=512"]
     rows = [
         {"presets": ["adacnn-df"], "recipe": "plus", "tasks": ["5w1s", "5w2s"], "set": named},
@@ -317,6 +317,8 @@ def test_names_are_learned_once_for_a_table(toy, monkeypatch):
     for cell in cells[:2]:
         command = cell.train_command(Path("runs"), threads=1, resume=False, named=named_by(cell, cells, Path("runs")))
         assert main(command) == 0
+    said = capsys.readouterr().out
+    assert said.count("first the network learns to name") == said.count("has learned to name the training classes") == 1
     assert [named_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
     one, two = (Path("runs") / cell.name / "naming" for cell in cells[:2])
     assert read_log(one) == read_log(two) != []  # taken over, with the time it took

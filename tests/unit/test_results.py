@@ -85,6 +85,11 @@ def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: 
     (result,) = read_results(tmp_path)
     assert (result.name, result.published) == ("`adacnn-df`, paper, filters=32", "")
     assert changes_of(content["config"]) == ["filters=32"]
+    content["config"]["train"]["learning_rate"] = 0.5
+    content["evaluation"]["attention"] = "hard"
+    (tmp_path / path.name).write_text(json.dumps(content))
+    (result,) = read_results(tmp_path)
+    assert result.name == "`adacnn-df`, paper, filters=32, learning_rate=0.5, tested with hard attention"
 
 
 def test_every_published_row_of_ours_is_a_preset() -> None:

@@ -108,13 +108,14 @@ class TrainingLoop(ABC):
                 return "interrupted"
             before = self.tasks
             tell(self._step())
-            if self.tasks // self.config.validate_every > before // self.config.validate_every or self._done:
+            if self.tasks // self.config.validate_every > before // self.config.validate_every or self.done:
                 tell(self._validate())
                 self._save()
         return "finished"
 
     @property
-    def _done(self) -> bool:
+    def done(self) -> bool:
+        """Whether nothing is left to train on."""
         return self.tasks >= self.config.tasks
 
     @property
