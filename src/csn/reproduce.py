@@ -272,7 +272,8 @@ def arm(result: Result) -> str:
 def in_order(arms: Iterable[Result]) -> list[Result]:
     """Results of ablations as the plan has them, any others after those."""
     order = list(_arms())
-    return sorted(arms, key=lambda result: order.index(_change(result)) if _change(result) in order else len(order))
+    place = {change: number for number, change in enumerate(order)}
+    return sorted(arms, key=lambda result: (result.naming, place.get(_change(result), len(order))))
 
 
 @functools.cache

@@ -103,15 +103,15 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
     for seeds in arms:
         result, baseline = seeds[0], baselines.get(_trained(seeds[0]), seeds)
         against = "" if seeds is baseline else _signed(difference(seeds, baseline))
-        model = f"`{result.preset}`, {result.recipe}, {_size(result)}"
-        cells = (model, arm(result), over_seeds(seeds), against, _cost(result))
+        model = (f"`{result.preset}`", result.recipe, result.naming, _size(result))
+        cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
 
 
 def _trained(result: Result) -> tuple[str, ...]:
     """What the arms of one model have in common."""
-    return result.data, result.size, result.preset, result.recipe
+    return result.data, result.size, result.preset, result.recipe, result.naming
 
 
 def _tasks(result: Result) -> str:

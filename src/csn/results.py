@@ -93,6 +93,17 @@ class Result:
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
 
     @property
+    def naming(self) -> str:
+        """Whether the training classes were named first, where the preset has it otherwise."""
+        config = config_from_json(json.dumps(self.content["config"]))
+        if config.preset not in preset_names():
+            return ""
+        by_preset = load_preset(config.preset, config.recipe).naming.epochs
+        if bool(config.naming.epochs) == bool(by_preset):
+            return ""
+        return "classes named first" if config.naming.epochs else "classes not named first"
+
+    @property
     def model(self) -> str:
         """Preset and recipe, with what was changed and where it was trained if elsewhere; the same for every size of
         tasks."""
@@ -100,8 +111,7 @@ class Result:
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
         parts = [f"`{self.preset}`", self.recipe, *(c for c in changes_of(config) if c not in PAPERS_OWN)]
-        if _named_unlike_preset(config):
-            parts.append("classes named first")
+        parts += [self.naming] if self.naming else []
         if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
         return ", ".join(parts)
@@ -151,13 +161,6 @@ def changes_of(config: dict[str, Any]) -> list[str]:
     values = [(name, getattr(read.model, name), getattr(preset.model, name)) for name in sorted(model)]
     values += [(name, getattr(read.train, name), getattr(preset.train, name)) for name in sorted(train)]
     return [f"{name}={value}" for name, value, its in values if value != its]
-
-
-def _named_unlike_preset(config: dict[str, Any]) -> bool:
-    """Whether the training classes were named first although the preset does not."""
-    read = config_from_json(json.dumps(config))
-    known = read.preset in preset_names()
-    return bool(known and read.naming.epochs and not load_preset(read.preset, read.recipe).naming.epochs)
 
 
 def read_results(folder: Path) -> list[Result]:

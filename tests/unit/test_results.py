@@ -192,6 +192,13 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     assert [row[3] for row in rows] == ["", f"+0.00 ± {100 * spread:.2f}", "-10.00 ± 0.00"]
     assert rows[0][0] == "| `adalstm-1-df`, plus, 5-way 1-shot"
     assert rows[1][5] == "[result](results/ablation/b.json) |"
+    unnamed = content | {"config": content["config"] | {"naming": {"epochs": 0}}}
+    Path("results/ablation/y.json").write_text(json.dumps(unnamed | {"accuracies": {"trained": [0.1, 0.1, 0.1]}}))
+    assert cli.main(["report", "--pages", "page.md"]) == 0
+    *others, last = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
+    assert others == rows  # a baseline of its own, and nobody else's
+    assert last[:2] == ["| `adalstm-1-df`, plus, classes not named first, 5-way 1-shot", "baseline"]
+    Path("results/ablation/y.json").unlink()
     made["summary"]["untrained"], made["accuracies"]["untrained"] = made["summary"]["trained"], [0.2, 0.2, 0.2]
     Path("results/ablation/z.json").write_text(json.dumps(made | {"config": content["config"]}))  # shown beside it
     assert cli.main(["report", "--pages", "page.md"]) == 0
