@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, HEAD, FOOT = 22, 76, 56  # pixels
+LABEL_CHARACTER, GROUP_CHARACTER = 0.0066, 0.0086  # of the width, in their sizes
 
 
 class Mark(NamedTuple):
@@ -30,7 +31,9 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "", bars: bool = Fals
     lines = len(marks) + len(groups)
     height = HEAD + FOOT + ROW * lines
     figure = blank_figure(height)
-    axes = figure.add_axes((0.36, FOOT / height, 0.6, ROW * lines / height))
+    words = [LABEL_CHARACTER * len(mark.label) for mark in marks] + [GROUP_CHARACTER * len(group) for group in groups]
+    left = 0.03 + max([0.15, *words])
+    axes = figure.add_axes((left, FOOT / height, 0.96 - left, ROW * lines / height))
     y, ticks, names = 0, [], []
     for group in groups:
         axes.text(-0.01, y, group, transform=axes.get_yaxis_transform(), ha="right", va="center", weight="bold", size=9)

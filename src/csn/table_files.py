@@ -75,7 +75,7 @@ def _mark(seeds: Sequence[Result]) -> Mark:
     number = re.match(r"[\d.]+", result.published)
     return Mark(
         group=f"{result.data} {evaluation['way']}-way {evaluation['shot']}-shot{formed}",
-        label=result.name.replace("`", ""),
+        label=result.model.replace("`", ""),
         accuracy=100 * accuracy.mean,
         interval=100 * accuracy.interval,
         paper=float(number[0]) if number else None,

@@ -11,6 +11,7 @@ import pytest
 from csn import cli
 from csn.config import preset_names
 from csn.engine.evaluate import summarise
+from csn.result_pictures import Mark, accuracy_figure
 from csn.result_tables import accuracy_table, fill, grid_table, marked_pages
 from csn.results import changes_of, published, read_results
 from csn.table_files import all_table_files, table_files
@@ -304,3 +305,14 @@ def test_a_file_that_says_too_little_is_named(
     said = capsys.readouterr().err
     assert str(path) in said
     assert message in said
+
+
+def test_long_names_are_inside_the_picture() -> None:
+    group = "omniglot-background 20-way 1-shot, within alphabet"
+    marks = [Mark(group, "adacnn-df, plus, classes named first, trained on 20-way tasks", 50, 1)]
+    figure = accuracy_figure(marks, title="t")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    texts = [*axes.texts, *axes.get_yticklabels()]
+    assert all(text.get_window_extent().x0 >= 0 for text in texts)
+    assert axes.get_position().width > 0.3
