@@ -18,8 +18,8 @@ from csn.table_files import all_table_files, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
 # A difference has a sign; it follows the accuracy.
-ROW = re.compile(r".*(?<![+-])\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
-CELL = re.compile(r"\[(\d+\.\d\d ± \d+\.\d\d)\]\((?:\.\./)*(results/[\w./-]+\.json)(?:#([\w-]+))?\)")
+ROW = re.compile(r".*(?<![+-])\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)*(results/[\w./=-]+\.json)(?:#([\w-]+))?\)")
+CELL = re.compile(r"\[(\d+\.\d\d ± \d+\.\d\d)\]\((?:\.\./)*(results/[\w./=-]+\.json)(?:#([\w-]+))?\)")
 PAGES = [page.relative_to(ROOT).as_posix() for page in marked_pages(ROOT)]
 
 
