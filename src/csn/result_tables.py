@@ -102,7 +102,8 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
     lines = ["| model | arm | csn | against the baseline | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in arms:
         result, baseline = seeds[0], baselines.get(_trained(seeds[0]), seeds)
-        against = "" if seeds is baseline else _signed(difference(seeds, baseline))
+        same_seeds = [each for each in baseline if each.seed in {one.seed for one in seeds}] or baseline
+        against = "" if seeds is baseline else _signed(difference(seeds, same_seeds))
         model = (f"`{result.preset}`", result.recipe, result.naming, _size(result))
         cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
