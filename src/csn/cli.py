@@ -277,14 +277,7 @@ def _add_adapt(commands: Commands) -> None:  # type: ignore[valid-type]
     adapt = commands.add_parser("adapt", help="learn the classes of a folder of images, no training needed")  # type: ignore[attr-defined]
     adapt.add_argument("images", type=Path, metavar="IMAGES", help="folder that holds a folder of images per label")
     adapt.add_argument("--out", type=Path, metavar="FILE", required=True, help="task file to write, e.g. task.csn")
-    adapt.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
-    adapt.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
-    adapt.add_argument(
-        "--unknown-threshold",
-        type=float,
-        metavar="COSINE",
-        help="answer unknown below this similarity (default: always answer)",
-    )
+    _add_weights(adapt, threshold="always answer")
     _add_machine(adapt, device="cpu")
 
 
@@ -321,15 +314,15 @@ def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
         default=[],
         help="a host name that the server answers to besides localhost; may be repeated",
     )
-    demo.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
-    demo.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
-    demo.add_argument(
-        "--unknown-threshold",
-        type=float,
-        metavar="COSINE",
-        help="answer unknown below this similarity (default: the weights' own; for a run, found at the start)",
-    )
+    _add_weights(demo, threshold="the weights' own; for a run, found at the start")
     demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_weights(command: argparse.ArgumentParser, threshold: str) -> None:
+    command.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    command.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    about = f"answer unknown below this similarity (default: {threshold})"
+    command.add_argument("--unknown-threshold", type=float, metavar="COSINE", help=about)
 
 
 def _add_changes(command: argparse.ArgumentParser) -> None:

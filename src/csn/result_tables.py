@@ -70,7 +70,7 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in by_seed(rows):
         result = seeds[0]
-        cells = (_tasks(result), result.name, result.published, over_seeds(seeds), _cost(result))
+        cells = (result.tasks, result.name, result.published, over_seeds(seeds), _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
 
@@ -80,7 +80,7 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
     models: dict[str, dict[str, str]] = {}
     sizes: dict[str, tuple[Any, ...]] = {}
     for seeds in by_seed(rows):
-        result, size = seeds[0], _tasks(seeds[0])
+        result, size = seeds[0], seeds[0].tasks
         published = f"<br>paper {result.published}" if result.published else ""
         minutes = f"<br>{result.content['trained']['seconds_in_all'] / 60:.0f} min" if result.learner == TRAINED else ""
         if size in models.setdefault(result.model, {}):
@@ -104,7 +104,7 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
         result, baseline = seeds[0], baselines.get(_trained(seeds[0]), seeds)
         same_seeds = [each for each in baseline if each.seed in {one.seed for one in seeds}] or baseline
         against = "" if seeds is baseline else _signed(difference(seeds, same_seeds))
-        model = (f"`{result.preset}`", result.recipe, result.naming, _size(result))
+        model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
         cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
@@ -113,14 +113,6 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
 def _trained(result: Result) -> tuple[str, ...]:
     """What the arms of one model have in common."""
     return result.data, result.size, result.preset, result.recipe, result.naming
-
-
-def _tasks(result: Result) -> str:
-    return _size(result) + ("" if result.formed == "random" else f", {result.formed.replace('-', ' ')}")
-
-
-def _size(result: Result) -> str:
-    return "{way}-way {shot}-shot".format(**result.content["evaluation"])
 
 
 def _cost(result: Result) -> str:

@@ -83,6 +83,12 @@ class Result:
         return "{way}w{shot}s".format(**self.content["evaluation"])
 
     @property
+    def tasks(self) -> str:
+        """The tasks in words."""
+        formed = "" if self.formed == "random" else f", {self.formed.replace('-', ' ')}"
+        return "{way}-way {shot}-shot".format(**self.content["evaluation"]) + formed
+
+    @property
     def published(self) -> str:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:

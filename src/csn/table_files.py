@@ -70,11 +70,9 @@ def _csv(found: Sequence[Result]) -> str:
 def _mark(seeds: Sequence[Result]) -> Mark:
     """A result, perhaps of several seeds, as a line of the picture."""
     result, accuracy = seeds[0], pooled(seeds)
-    evaluation = result.content["evaluation"]
-    formed = "" if result.formed == "random" else f", {result.formed.replace('-', ' ')}"
     number = re.match(r"[\d.]+", result.published)
     return Mark(
-        group=f"{result.data} {evaluation['way']}-way {evaluation['shot']}-shot{formed}",
+        group=f"{result.data} {result.tasks}",
         label=result.model.replace("`", ""),
         accuracy=100 * accuracy.mean,
         interval=100 * accuracy.interval,
