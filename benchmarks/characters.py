@@ -31,7 +31,8 @@ from csn.classifier import FewShotClassifier
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
-from csn.engine.run import open_model, origin
+from csn.engine.origin import origin
+from csn.engine.run import open_model
 from csn.pretrained import SUFFIX
 from csn.unknown import calibrate_unknown
 

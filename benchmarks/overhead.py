@@ -32,7 +32,7 @@ from csn.build import build_learner
 from csn.config import load_preset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
-from csn.engine.run import origin
+from csn.engine.origin import origin
 from csn.episode import Episode
 from csn.model import CSN
 from csn.timing import (

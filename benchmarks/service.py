@@ -33,7 +33,7 @@ from rich.table import Table
 from csn.classifier import FewShotClassifier
 from csn.data.strokes import load_strokes
 from csn.engine.checkpoint import write_atomically
-from csn.engine.run import origin
+from csn.engine.origin import origin
 from csn.episode import Examples
 from csn.service.app import create_app
 from csn.service.limits import Limits

@@ -25,7 +25,8 @@ from csn.config import Config, config_from_json, load_preset, merge, parse_optio
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
-from csn.engine.run import open_run, origin
+from csn.engine.origin import origin
+from csn.engine.run import open_run
 from csn.learner import FewShotLearner
 from csn.model import CSN
 from csn.protocol import setting_of

@@ -21,7 +21,8 @@ else:
 
 from csn.config import DataConfig, ModelConfig, TrainConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
-from csn.engine.run import TrainedRun, origin
+from csn.engine.origin import origin
+from csn.engine.run import TrainedRun
 
 TRAINED = "trained"
 FORMAT = 1  # of a result file; files without a number are older and read as this one

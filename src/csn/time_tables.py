@@ -31,7 +31,7 @@ from csn.benches import (
 from csn.drawing import blank_figure, png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
-from csn.engine.run import origin
+from csn.engine.origin import origin
 from csn.results import published
 from csn.timing import IMAGE, QUERIES, over, step_times
 from csn.timing_pictures import growth_figure, timing_figure

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
-from typing import Any
 
 import torch
 
@@ -33,21 +31,3 @@ def keep_freed_memory() -> None:
             libc.mallopt(option, 2**30)
     except (OSError, AttributeError):
         return  # another libc
-
-
-def describe_machine() -> dict[str, Any]:
-    """What a result file says of the machine and versions."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
-    except OSError:
-        pass
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import hashlib
 import importlib.util
 import json
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,8 +29,8 @@ from csn.engine import naming
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
-from csn.engine.machine import describe_machine
 from csn.engine.naming import NamingTrainer
+from csn.engine.origin import origin
 from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner
 
@@ -258,29 +254,3 @@ def _tensorboard(folder: Path) -> Any:
     from torch.utils.tensorboard.writer import SummaryWriter
 
     return SummaryWriter(folder / "tensorboard")
-
-
-def origin(program: str = "csn") -> dict[str, Any]:
-    """What made a file: command, commit, date, machine."""
-    return {
-        "command": f"{program} {shlex.join(sys.argv[1:])}",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": describe_machine(),
-    }
-
-
-def commit() -> str:
-    """The commit this code was run from, or its version where it was installed from a package."""
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--match="],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return f"csn {__version__}"
-    return done.stdout.strip()
