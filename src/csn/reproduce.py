@@ -291,11 +291,11 @@ def _change(result: Result) -> tuple[str, ...]:
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
-    """A cell for every preset and arm of a row and every size that it is trained on."""
+    """A cell for every preset, recipe and arm of a row and every size that it is trained on."""
     arms = row.get("arms", {"": []}).items()
-    for preset, (arm, own), size in itertools.product(row["presets"], arms, row["tasks"]):
+    for preset, recipe, (arm, own), size in itertools.product(row["presets"], row["recipes"], arms, row["tasks"]):
         way, shot = _read_size(size)
-        config = merge(load_preset(preset, row["recipe"]), {"data": {"way": way, "shot": shot}})
+        config = merge(load_preset(preset, recipe), {"data": {"way": way, "shot": shot}})
         config = merge(config, {"data": {"name": row.get("data", table)}})
         all_changes = (*own, *row.get("set", ()), *changes)
         for change in all_changes:
