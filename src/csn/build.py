@@ -264,5 +264,5 @@ def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
 def _conditioning(config: ModelConfig) -> Conditioning:
     """Direct feedback, or the gradient: preprocessed for an MLP, raw for the learned scalar of section 4.3."""
     if config.conditioning == "df":
-        return DirectFeedback()
+        return DirectFeedback(end_to_end=config.feedback == "end-to-end")
     return ErrorGradient(p=7.0 if config.g == "mlp" else None)

@@ -1,7 +1,8 @@
 """Section 2.3: what the description phase tells each neuron about the task.
 
 Conditioning information comes per support example i and neuron l: two numbers from the loss gradient (eqs. 5-6), or the
-C-dimensional output error scaled by sigma' (eq. 7). It is detached: the paper harnesses first-order information only.
+C-dimensional output error scaled by sigma' (eq. 7). It is first-order information: gradients and sigma' are constants
+to training; the error may be one too, or lead back to the base learner that made it.
 
 The classes below ending in Info hold the information of one layer in the cheapest exact form; `dense` writes it out as
 the paper prints it and `values` applies eq. 2 to it. `b` tasks, `n` support examples, `C` ways, `...` neurons, `k`
@@ -129,7 +130,7 @@ class ErrorGradient:
     p: the paper's 7; None leaves the gradient as it is (for the learned scalar of section 4.3).
     """
 
-    needs_graph = True
+    needs_graph, end_to_end = True, False
 
     def __init__(self, p: float | None = 7.0) -> None:
         self.p = p
@@ -153,9 +154,16 @@ class ErrorGradient:
 
 
 class DirectFeedback:
-    """Eq. 7: I_{t,i,l} = sigma'(a_{t,l}) (y_hat'_i - y'_i), for all layers at once and without backpropagation."""
+    """Eq. 7: I_{t,i,l} = sigma'(a_{t,l}) (y_hat'_i - y'_i), for all layers at once and without backpropagation.
+
+    end_to_end: whether training follows the error into the base learner that made it (docs/decisions.md), or takes it
+    as given, which spares a backward pass over the support.
+    """
 
     needs_graph = False
+
+    def __init__(self, *, end_to_end: bool = False) -> None:
+        self.end_to_end = end_to_end
 
     def size(self, way: int) -> int:
         """Numbers per neuron."""
@@ -165,7 +173,7 @@ class DirectFeedback:
         self, output: BaseOutput, labels: Tensor, activations: Sequence[Activation], way: int
     ) -> tuple[LayerInfo, ...]:
         """Information per adapted layer; output of b * n examples, labels (b, n)."""
-        logits = output.logits.detach()
+        logits = output.logits if self.end_to_end else output.logits.detach()
         error = F.pad(logits[:, :way].softmax(-1), (0, logits.shape[1] - way))
         error = _by_task(error, labels) - F.one_hot(labels, logits.shape[1])
         hidden = zip(output.preactivations[:-1], activations, strict=True)

@@ -62,7 +62,7 @@ class CSN(FewShotLearner):
         way = support_way(support, way)
         check_examples(support, way, self.way)
         x = self._flat(support.x)
-        with torch.no_grad():
+        with torch.set_grad_enabled(self._end_to_end()):
             features = self.base.stem(x)
         return self._write(features, self.key_function(x), support.y, way)
 
@@ -98,13 +98,20 @@ class CSN(FewShotLearner):
 
     def _write(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
         """Eq. 2 for every shifted layer, from the unshifted base learner's behaviour on the support."""
-        needs_graph = self.conditioning.needs_graph
-        with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
-            features, targets = ordinary(features), ordinary(labels)
-            output = self.base.head(features.requires_grad_(needs_graph))
-            infos = self.conditioning(output, targets, self.base.activations, way)
+        if self._end_to_end():
+            infos = self.conditioning(self.base.head(features), labels, self.base.activations, way)
+        else:
+            needs_graph = self.conditioning.needs_graph
+            with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
+                features, targets = ordinary(features), ordinary(labels)
+                output = self.base.head(features.requires_grad_(needs_graph))
+                infos = self.conditioning(output, targets, self.base.activations, way)
         values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
         return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
+
+    def _end_to_end(self) -> bool:
+        """Whether what is written now leads back to the base learner."""
+        return self.conditioning.end_to_end and torch.is_grad_enabled()
 
     def _attend(self, query_keys: Tensor, memory: TaskMemory) -> Tensor:
         scale = 1.0 if self.log_scale is None else self.log_scale.exp()

@@ -21,7 +21,7 @@ LARGEST_LOG = 710.0  # of any finite float
 
 
 def scaled(g: MemoryFunction, scale: Tensor, info: Tensor) -> Tensor:
-    """g(s * e): scale (N, ...), info (N, k) -> (N, ...). Both are data: no gradient flows into them."""
+    """g(s * e): scale (N, ...), info (N, k) -> (N, ...)."""
     where = scale.flatten(1)
     low, high = where.aminmax()
     bounds = torch.stack([low, high]).expand(len(info), 2)

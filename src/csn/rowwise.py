@@ -23,7 +23,7 @@ def is_large(neurons: Tensor) -> bool:
 
 
 def apply_rowwise(g: MemoryFunction, info: Tensor) -> Tensor:
-    """g(info) with little memory: (..., k) -> (...). `info` is data: no gradient flows into it."""
+    """g(info) with little memory: (..., k) -> (...)."""
     rows = info.reshape(-1, g.size)
     if len(rows) <= CHUNK:
         return g(info)
@@ -49,6 +49,7 @@ class _ChunkedMLP(torch.autograd.Function):
         weights, biases = parameters[: ctx.depth], parameters[ctx.depth :]
         weight_gradients = [torch.zeros_like(weight) for weight in weights]
         bias_gradients = [None if bias is None else torch.zeros_like(bias) for bias in biases]
+        row_gradients = []
         for chunk, output in zip(rows.split(CHUNK), outputs[0].unsqueeze(-1).split(CHUNK), strict=True):
             hidden = [chunk, *_hidden(chunk, weights, biases)]
             delta = output
@@ -58,7 +59,9 @@ class _ChunkedMLP(torch.autograd.Function):
                     bias_gradient.add_(delta.sum(0))
                 if layer:
                     delta = (delta @ weights[layer]).mul_(hidden[layer] > 0)
-        return None, None, *weight_gradients, *bias_gradients
+            if ctx.needs_input_grad[0]:
+                row_gradients.append(delta @ weights[0])
+        return torch.cat(row_gradients) if row_gradients else None, None, *weight_gradients, *bias_gradients
 
 
 def _hidden(rows: Tensor, weights: Any, biases: Any) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Section 2.2: the task loss, and what its gradients reach (the information itself is detached: first order)."""
+"""Section 2.2: the task loss, and what its gradients reach: the information is a constant unless told otherwise."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ SHAPES = {"ffn": (6,), "cnn": (1, 12, 12)}
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def setup(base: str, conditioning: str, temperature: float | None = 10.0) -> tuple[CSN, Episode]:
+def setup(
+    base: str, conditioning: str, temperature: float | None = 10.0, feedback: str = "detached"
+) -> tuple[CSN, Episode]:
     torch.manual_seed(1)
-    config = ModelConfig(base=base, conditioning=conditioning, filters=8, units=9, temperature=temperature)
+    config = ModelConfig(
+        base=base, conditioning=conditioning, filters=8, units=9, temperature=temperature, feedback=feedback
+    )
     model = build_learner(config, SHAPES[base], 3)
     torch.nn.init.normal_(model.base.output.weight, std=0.5)  # as after some training
     for _, bias in model.memory_function.weights():
@@ -115,6 +119,32 @@ def test_gradients_of_the_base_are_those_with_the_memory_held_fixed(conditioning
             total = numerical(parameter, index, lambda: model(episode).loss.item())
             through_memory = max(through_memory, abs(total - held))
     assert through_memory > 1e-4  # so that the two could be told apart
+
+
+@pytest.mark.parametrize("base", SHAPES)
+def test_gradients_of_the_base_end_to_end_are_those_of_the_whole_episode(base):
+    """The error leads back to the base learner, in the description phase too."""
+    model, episode = setup(base, "df", feedback="end-to-end")
+    model(episode).loss.backward()
+    for parameter in filter(Tensor.is_contiguous, model.base.parameters()):
+        for index in largest(parameter.grad):
+            measured = numerical(parameter, index, lambda: model(episode).loss.item())
+            assert parameter.grad.flatten()[index].item() == pytest.approx(measured, rel=1e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize("base", SHAPES)
+def test_end_to_end_changes_gradients_and_nothing_else(base):
+    followed, episode = setup(base, "df", feedback="end-to-end")
+    given, _ = setup(base, "df")
+    assert_close(followed(episode).logits, given(episode).logits)
+    memory = followed.describe(episode.support, episode.way)
+    assert_close(followed.predict(episode.query.x, memory), given(episode).logits)
+    both = [torch.autograd.grad(model(episode).loss, list(model.parameters())) for model in (followed, given)]
+    differ = [not torch.allclose(a, b) for a, b in zip(*both, strict=True)]
+    of_base = [name.startswith("base.") for name, _ in given.named_parameters()]
+    assert differ == of_base
+    with torch.no_grad():
+        assert not followed.describe(episode.support, episode.way).keys.requires_grad
 
 
 @pytest.mark.parametrize(("base", "conditioning"), CASES)

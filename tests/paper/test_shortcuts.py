@@ -105,14 +105,14 @@ def test_relu_feedback_keeps_a_bit_mask_and_n_plus_one_numbers(float64, neurons)
 @pytest.mark.parametrize("rows", [20, 21, 1])  # whole chunks, a remainder, fewer than a chunk
 def test_chunks_change_neither_values_nor_gradients(float64, monkeypatch, layers, bias, rows):
     torch.manual_seed(0)
-    info = torch.randn(rows, 2)
+    info = torch.randn(rows, 2, requires_grad=True)
     g = g_for(DenseInfo(info), layers, bias)
     weight = torch.randn(rows)
     expected = g(info)
     monkeypatch.setattr(csn.rowwise, "CHUNK", 5)
     found = apply_rowwise(g, info)
     assert_close(found, expected, **EXACT)
-    parameters = list(g.parameters())
+    parameters = [info, *g.parameters()]
     for a, b in zip(
         torch.autograd.grad((found * weight).sum(), parameters),
         torch.autograd.grad((expected * weight).sum(), parameters),
@@ -148,14 +148,19 @@ class Naive:
     """A conditioning as the paper prints it: everything written out."""
 
     def __init__(self, inner: Conditioning) -> None:
-        self.inner, self.needs_graph, self.size = inner, inner.needs_graph, inner.size
+        self.inner, self.size = inner, inner.size
+        self.needs_graph, self.end_to_end = inner.needs_graph, inner.end_to_end
 
     def __call__(self, *args: object) -> tuple[LayerInfo, ...]:
         return tuple(DenseInfo(info.dense()) for info in self.inner(*args))
 
 
 @pytest.mark.parametrize("name", ["ffn-relu", "ffn-tanh", "cnn"])
-@pytest.mark.parametrize("conditioning", [ErrorGradient(), DirectFeedback()], ids=["gradient", "df"])
+@pytest.mark.parametrize(
+    "conditioning",
+    [ErrorGradient(), DirectFeedback(), DirectFeedback(end_to_end=True)],
+    ids=["gradient", "df", "df-end-to-end"],
+)
 def test_a_whole_training_step_equals_the_naive_one(float64, monkeypatch, name, conditioning):
     torch.manual_seed(0)
     if name == "cnn":
