@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import nn
 
 from csn.build import build_learner
-from csn.config import load_preset
+from csn.config import ModelConfig, load_preset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
@@ -54,25 +54,30 @@ from csn.timing import (
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
 RESNETS = {"adaresnet": (1.0, 84), "adaresnet-small": (0.25, 64)}  # width, side
-KINDS = ("df", "gradient")
+# What is measured, and of which preset: `paper` follows the error of direct feedback to its end, `plus` does not.
+KINDS = {"df": ("df", "detached"), "df-end-to-end": ("df", "end-to-end"), "gradient": ("gradient", "detached")}
 
 
 def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
-    """The floor, then both conditionings, and what they are to do."""
+    """The floor, then every kind of conditioning, and what they are to do."""
     torch.manual_seed(0)
     if name in SENTENCES:
         way, shot = SETTINGS["5w1s"]
-        models = {kind: build_learner(load_preset(f"{name}-{kind}").model, (WORDS,), way, VOCABULARY) for kind in KINDS}
+        models = {kind: build_learner(_preset(name, kind), (WORDS,), way, VOCABULARY) for kind in KINDS}
         return {"floor": SentenceFloor(models["df"]), **_awake(models)}, random_sentences(way, shot)
     if name in RESNETS:
         (way, shot), (width, side) = SETTINGS["5w1s"], RESNETS[name]
         image = (3, side, side)
-        presets = {kind: replace(load_preset(f"adaresnet-{kind}").model, width=width) for kind in KINDS}
-        models = {kind: build_learner(preset, image, way) for kind, preset in presets.items()}
+        models = {kind: build_learner(replace(_preset("adaresnet", kind), width=width), image, way) for kind in KINDS}
         return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot, image)
     way, shot = SETTINGS[name]
-    models = {kind: build_learner(load_preset(f"adacnn-{kind}").model, IMAGE, way) for kind in KINDS}
+    models = {kind: build_learner(_preset("adacnn", kind), IMAGE, way) for kind in KINDS}
     return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot)
+
+
+def _preset(name: str, kind: str) -> ModelConfig:
+    conditioning, feedback = KINDS[kind]
+    return replace(load_preset(f"{name}-{conditioning}").model, feedback=feedback)
 
 
 def _awake(models: dict[str, CSN]) -> dict[str, CSN]:
@@ -112,8 +117,9 @@ def main() -> None:
         print_peak(*options.peak)
         return
 
-    columns = ("tasks", "phase", "floor, ms", "direct feedback", "error gradient", "peak MB: floor, DF, gradient")
-    table = Table(*columns, title="time per step, x the floor")
+    columns = ("direct feedback", "direct feedback, end to end", "error gradient")
+    title = "time per step, x the floor"
+    table = Table("tasks", "phase", "floor, ms", *columns, "peak MB: floor and these", title=title)
     rows = []
     for name in options.only or names:
         learners, episode = contenders(name)
