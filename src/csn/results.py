@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -181,14 +182,16 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def results_in(path: Path) -> list[Result]:
-    """The accuracies of one file; none of a comparison or benchmark, which has rows."""
+    """The accuracies of one file; none of a comparison or benchmark, which has rows. An older file has no options that
+    are younger: their defaults are filled in."""
     content = read_result(path)
     if "summary" not in content:
         return []
     try:
-        config_from_json(json.dumps(content["config"]))
+        config = config_from_json(json.dumps(content["config"]))
     except ValueError as error:
         raise ValueError(f"{path} is of another version of csn ({error}): evaluate again, or remove it") from error
+    content = content | {"config": json.loads(config.to_json())}
     return [Result(path, content, learner) for learner in content["summary"]]
 
 
@@ -216,13 +219,35 @@ def read_result(path: Path) -> dict[str, Any]:
 
 def by_seed(results: Iterable[Result]) -> list[list[Result]]:
     """Results of the same tasks that differ in the seed of their training alone, together."""
-    together: dict[tuple[Any, ...], list[Result]] = {}
+    together: dict[str, list[Result]] = {}
     for result in results:
-        config = result.content["config"]
-        trained = json.dumps({**config, "train": {**config["train"], "seed": None}}, sort_keys=True)
-        tasks = result.content["evaluation"]["tasks"]
-        together.setdefault((result.data, *result.place[:-1], tasks, trained), []).append(result)
-    return [sorted(seeds, key=lambda result: result.seed) for seeds in together.values()]
+        together.setdefault(_all_but_seed(result), []).append(result)
+    groups = [same for alike in together.values() for same in _by_fingerprint(alike)]
+    return [_of_different_seeds(sorted(seeds, key=lambda result: result.seed)) for seeds in groups]
+
+
+def _all_but_seed(result: Result) -> str:
+    """Which learner was trained how and asked what, as text."""
+    config, evaluation = result.content["config"], result.content["evaluation"]
+    trained = config | {"train": config["train"] | {"seed": None}}
+    attention = evaluation.get("attention", config["model"]["attention"])
+    return json.dumps([result.learner, _tasks_of(result), attention, trained], sort_keys=True)
+
+
+def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the same data, together; older files without a fingerprint stay with the others while those agree."""
+    prints = dict.fromkeys(result.content["evaluation"].get("fingerprint") for result in results)
+    if len(prints.keys() - {None}) < 2:
+        return [list(results)]
+    return [[each for each in results if each.content["evaluation"].get("fingerprint") == one] for one in prints]
+
+
+def _of_different_seeds(seeds: list[Result]) -> list[Result]:
+    """The same, unless two of them are of one seed."""
+    for one, other in itertools.pairwise(seeds):
+        if one.seed == other.seed:
+            raise ValueError(f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them")
+    return seeds
 
 
 def pooled(seeds: Sequence[Result]) -> Accuracy:

@@ -13,7 +13,7 @@ from csn.config import preset_names
 from csn.engine.evaluate import summarise
 from csn.result_pictures import Mark, accuracy_figure
 from csn.result_tables import accuracy_table, fill, grid_table, marked_pages
-from csn.results import changes_of, published, read_results
+from csn.results import by_seed, changes_of, published, read_results
 from csn.table_files import all_table_files, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,22 +76,22 @@ def test_pages_are_what_the_result_files_make_of_them(page: str) -> None:
 
 
 def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: Path) -> None:
-    path = ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json"
+    path = ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json"
     (tmp_path / path.name).write_bytes(path.read_bytes())
     (result,) = read_results(tmp_path)
-    assert (result.name, result.published) == ("`adacnn-df`, paper", "98.42 ± 0.21")
+    assert (result.name, result.published) == ("`adacnn-gradient`, paper", "98.41 ± 0.16")
     assert published()["penn-treebank"]["adalstm-2-df"]["5w3s-all"] == "58.8"
     content = json.loads(path.read_text())
     content["config"]["model"]["filters"] = 32  # no model of the paper
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
-    assert (result.name, result.published) == ("`adacnn-df`, paper, filters=32", "")
+    assert (result.name, result.published) == ("`adacnn-gradient`, paper, filters=32", "")
     assert changes_of(content["config"]) == ["filters=32"]
     content["config"]["train"]["learning_rate"] = 0.5
     content["evaluation"]["attention"] = "hard"
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
-    assert result.name == "`adacnn-df`, paper, filters=32, learning_rate=0.5, tested with hard attention"
+    assert result.name == "`adacnn-gradient`, paper, filters=32, learning_rate=0.5, tested with hard attention"
 
 
 def test_every_published_row_of_ours_is_a_preset() -> None:
@@ -102,7 +102,7 @@ def test_every_published_row_of_ours_is_a_preset() -> None:
 def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
-    for name in ("omniglot-5w1s-adacnn-df-paper.json", "overhead.json"):
+    for name in ("omniglot-5w1s-adacnn-gradient-paper.json", "overhead.json"):
         (tmp_path / "results" / name).write_bytes((ROOT / "results" / name).read_bytes())
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -110,8 +110,8 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
     assert cli.main(["report", "--pages", "docs/page.md"]) == 0
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("above", "below", 7)
-    assert lines[4].startswith("| 5-way 1-shot | `adacnn-df`, paper | 98.42 ± 0.21 | 98.")
-    assert lines[4].endswith("[result](../results/omniglot-5w1s-adacnn-df-paper.json) |")
+    assert lines[4].startswith("| 5-way 1-shot | `adacnn-gradient`, paper | 98.41 ± 0.16 | 9")
+    assert lines[4].endswith("[result](../results/omniglot-5w1s-adacnn-gradient-paper.json) |")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -
 
 
 def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
     one, two, rows = (tmp_path / name for name in ("one.json", "two.json", "rows.json"))
     one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
@@ -272,7 +272,7 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
     for seed, accuracies in ((0, [0.5, 0.7, 0.9]), (1, [0.7, 0.7, 0.7]), (2, [0.9, 0.7, 0.5])):
         content["config"]["train"]["seed"] = seed
         content["accuracies"] = {"trained": accuracies}
@@ -291,6 +291,36 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     assert [row.count("[result]") for row in rows] == [3, 1, 1]
 
 
+def test_seeds_share_a_row_if_they_were_asked_the_same_by_whatever_version(tmp_path: Path) -> None:
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    files = {name: json.loads(json.dumps(content)) for name in ("old", "young", "val", "queries", "other-data")}
+    for section, option in (("data", "bad_files"), ("model", "feedback")):
+        files["old"]["config"][section].pop(option, None)  # from before there was such an option
+    del files["old"]["evaluation"]["fingerprint"]
+    for name in files.keys() - {"old"}:
+        files[name]["config"]["train"]["seed"] = 1
+        files[name]["config"]["data"]["bad_files"] = "stop"
+    files["val"]["evaluation"]["split"] = "val"
+    files["queries"]["evaluation"]["queries"] = 3
+    for name in ("old", "young", "val", "queries"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(files[name]))
+    assert sorted([each.path.stem for each in seeds] for seeds in by_seed(read_results(tmp_path))) == [
+        ["old", "young"],
+        ["queries"],
+        ["val"],
+    ]
+    files["other-data"]["evaluation"]["fingerprint"] = "0" * 64
+    (tmp_path / "other-data.json").write_text(json.dumps(files["other-data"]))
+    assert ["young"] in [[each.path.stem for each in seeds] for seeds in by_seed(read_results(tmp_path))]
+
+
+def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
+    for name in ("one.json", "two.json"):
+        (tmp_path / name).write_bytes((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_bytes())
+    with pytest.raises(ValueError, match=r"one.json and .*two.json are of one training, with seed 0: keep one of them"):
+        by_seed(read_results(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
@@ -304,7 +334,7 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
 def test_a_file_that_says_too_little_is_named(
     part: str, value: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(content | {part: value}))
     (tmp_path / "page.md").write_text("")
