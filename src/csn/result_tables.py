@@ -16,7 +16,8 @@ from typing import Any
 
 from csn.engine.evaluate import Accuracy
 from csn.reproduce import ABLATION, BASELINE, arm, in_order
-from csn.results import TRAINED, Result, by_seed, difference, pooled, read_result, read_results
+from csn.result_checks import TRAINED, problem_of_comparison, problem_of_overhead
+from csn.results import Result, by_seed, difference, pooled, read_result, read_results
 
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
@@ -47,14 +48,18 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
             raise ValueError(f"no arm of an ablation is for {data!r}: run csn reproduce {ABLATION}")
         return arms_table(found, f"{to_root}{folder.name}/{ABLATION}")
     if name.startswith("overhead"):
-        return overhead_table(read_result(folder / f"{name}.json"))
+        path = folder / f"{name}.json"
+        costs = _rows(path)
+        _check(path, map(problem_of_overhead, costs))
+        return overhead_table(costs)
     if name.startswith("compare-"):
         comparison, *learners = name.split()
-        content = read_result(folder / f"{comparison}.json")
-        compared = {row["learner"].replace(" ", "-"): row for row in content["rows"]}
+        path = folder / f"{comparison}.json"
+        compared = {str(row.get("learner", "")).replace(" ", "-"): row for row in _rows(path)}
         if unknown := set(learners) - set(compared):
             raise ValueError(f"{comparison} has no {', '.join(sorted(unknown))}: there are {', '.join(compared)}")
         shown = [row for name, row in compared.items() if not learners or name in learners]
+        _check(path, map(problem_of_comparison, shown))
         return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
     writer = next((word for word in WRITERS if name.startswith(f"{word} ")), "")
     data, *only = name.removeprefix(f"{writer} ").split()
@@ -63,6 +68,19 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
         known = sorted({result.data for result in results})
         raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
     return WRITERS[writer](rows, f"{to_root}{folder.name}")
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a comparison or benchmark."""
+    rows = read_result(path).get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path} has no rows of names and values: measure again, or name another file")
+    return rows
+
+
+def _check(path: Path, problems: Iterable[str]) -> None:
+    if problem := next(filter(None, problems), ""):
+        raise ValueError(f"{path} {problem}: measure again, or remove it")
 
 
 def accuracy_table(rows: Iterable[Result], folder: str) -> str:
@@ -185,12 +203,12 @@ def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
     return "\n".join(lines)
 
 
-def overhead_table(content: dict[str, Any]) -> str:
+def overhead_table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
     lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
-    if has_memory := all("peak_mb" in row for row in content["rows"]):
+    if has_memory := all("peak_mb" in row for row in rows):
         lines = [f"{lines[0]} peak MB: floor, direct feedback, gradient |", f"{lines[1]}---|"]
-    for row in content["rows"]:
+    for row in rows:
         cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
         lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
         if has_memory:

@@ -24,20 +24,12 @@ from csn.config import DataConfig, ModelConfig, TrainConfig, config_from_json, l
 from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.origin import origin
 from csn.engine.run import TrainedRun
+from csn.result_checks import LEARNERS, TRAINED, problem_of_result
 
-TRAINED = "trained"
 FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
 PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
-# What a result file must say of its tasks and its training.
-NEEDED: dict[str, dict[str, Any]] = {
-    "evaluation": {"data": str, "way": int, "shot": int, "tasks": int},
-    "trained": {"tasks": int, "seconds": (int, float), "seconds_in_all": (int, float), "validation": float}
-    | {"validation_curve": list, "commit": str, "command": str},
-    "summary": {TRAINED: dict},
-    "accuracies": {TRAINED: list},
-}
 
 
 @dataclass(frozen=True)
@@ -147,9 +139,8 @@ class Result:
     def place(self) -> tuple[Any, ...]:
         """Where it stands in a table."""
         evaluation = self.content["evaluation"]
-        order = [TRAINED, "untrained", "nearest neighbour"]
         formed = self.formed != "random"
-        return evaluation["way"], evaluation["shot"], formed, order.index(self.learner), self.name, self.seed
+        return evaluation["way"], evaluation["shot"], formed, LEARNERS.index(self.learner), self.name, self.seed
 
 
 @functools.cache
@@ -189,17 +180,17 @@ def results_in(path: Path) -> list[Result]:
         return []
     try:
         config = config_from_json(json.dumps(content["config"]))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is of another version of csn ({error}): evaluate again, or remove it") from error
     content = content | {"config": json.loads(config.to_json())}
     return [Result(path, content, learner) for learner in content["summary"]]
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """The contents of a result file, which says at least what is NEEDED."""
+    """The contents of a result file, which says at least what every reader of it needs."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no result file ({error}): evaluate again, or remove it") from error
     if not isinstance(content, dict) or not (
         {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
@@ -210,10 +201,8 @@ def read_result(path: Path) -> dict[str, Any]:
             f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "
             f"it, or evaluate again"
         )
-    for part, needed in NEEDED.items() if "summary" in content else ():
-        wrong = [name for name, kind in needed.items() if not isinstance(content.get(part, {}).get(name), kind)]
-        if wrong:
-            raise ValueError(f"{path} does not say {', '.join(wrong)} in {part!r}: evaluate again, or remove it")
+    if "summary" in content and (problem := problem_of_result(content)):
+        raise ValueError(f"{path} {problem}: evaluate again, or remove it")
     return content
 
 

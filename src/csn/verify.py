@@ -12,7 +12,8 @@ from csn.data.source import Dataset
 from csn.engine.evaluate import Accuracy, evaluate, summarise
 from csn.engine.run import TrainedRun, check_vocabulary, open_run
 from csn.protocol import source_of
-from csn.results import TRAINED, checkpoint_sha256
+from csn.result_checks import TRAINED
+from csn.results import checkpoint_sha256
 
 SLACK = 1e-5  # accuracies are written with six digits
 

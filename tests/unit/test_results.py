@@ -126,6 +126,27 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
         ),
         ("", {"broken.json": "{"}, "is no result file"),
         ("", {"other.json": "[1]"}, "is no result file of csn evaluate"),
+        ("", {"deep.json": "[" * 100_000}, "deep.json is no result file"),
+        (
+            "<!-- results compare-x -->\n<!-- /results -->",
+            {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
+            "compare-x.json does not say accuracy, interval, time, training in a row",
+        ),
+        (
+            "<!-- results compare-x -->\n<!-- /results -->",
+            {"compare-x.json": '{"rows": [1]}'},
+            "compare-x.json has no rows of names and values",
+        ),
+        (
+            "<!-- results overhead -->\n<!-- /results -->",
+            {"overhead.json": '{"rows": [{"tasks": "5w1s", "phase": "train", "df": [1], "gradient": [1, 2, 3]}]}'},
+            "overhead.json has no quartiles as df and gradient in a row",
+        ),
+        (
+            "<!-- results overhead -->\n<!-- /results -->",
+            {"overhead.json": '{"rows": [{"phase": "train"}]}'},
+            "overhead.json does not say tasks, df, gradient in a row",
+        ),
         (None, {}, "there is no page"),
     ],
 )
@@ -173,6 +194,7 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     baseline = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
     content = json.loads(baseline.read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
     Path("results/ablation").mkdir(parents=True)
     arms = {
         "z": ({}, [0.5, 0.7, 0.9]),
@@ -230,7 +252,7 @@ def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
         "| [55.24 ± 1.36](r/one.json)<br>paper 41.25<br>6 min | [55.24 ± 1.36](r/three.json)<br>paper 57.8" in lines[0]
     )
     assert lines[1].endswith("min |  |")
-    (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"tasks": 999}}))
+    (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"queries": 9}}))
     with pytest.raises(ValueError, match=r"are both of `adalstm-2-gradient`, plus, 5-way 1-shot: keep one"):
         grid_table(read_results(tmp_path), "r")
 
@@ -257,13 +279,14 @@ def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -
 
 def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
     one, two, rows = (tmp_path / name for name in ("one.json", "two.json", "rows.json"))
     one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 0
     assert "difference: +20.00 ± 0.00, task by task on 3 tasks" in capsys.readouterr().out
     content["evaluation"]["way"] = 20
-    two.write_text(json.dumps(content))
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 2
     assert "are not of the same tasks (way)" in capsys.readouterr().err
     rows.write_text(json.dumps({"rows": []}))
@@ -273,6 +296,7 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
     for seed, accuracies in ((0, [0.5, 0.7, 0.9]), (1, [0.7, 0.7, 0.7]), (2, [0.9, 0.7, 0.5])):
         content["config"]["train"]["seed"] = seed
         content["accuracies"] = {"trained": accuracies}
@@ -285,7 +309,7 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     assert row.endswith("| [result](r/2.json), [result](r/1.json), [result](r/0.json) |")
     content["config"]["train"]["learning_rate"] *= 2  # another training, of a seed that is there
     (tmp_path / "3.json").write_text(json.dumps(content))
-    content["evaluation"]["tasks"] += 1
+    content["evaluation"]["seed"] += 1
     (tmp_path / "4.json").write_text(json.dumps(content))
     rows = accuracy_table(read_results(tmp_path), "r").splitlines()[2:]
     assert [row.count("[result]") for row in rows] == [3, 1, 1]
@@ -329,14 +353,31 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         ("accuracies", {}, "does not say trained in 'accuracies'"),
         ("summary", {}, "does not say trained in 'summary'"),
         ("config", {"model": {"colour": "red"}}, "is of another version of csn (unknown option 'colour'"),
+        ("config", {"model": 5}, "is of another version of csn ('model' is a section with options of its own, got 5)"),
+        ("config", [], "has no object of names and values as 'config'"),
+        ("trained", [], "has no object of names and values as 'trained'"),
+        ("evaluation", None, "has no object of names and values as 'evaluation'"),
+        ("summary", "high", "has no object of names and values as 'summary'"),
+        ("accuracies", 0.9, "has no object of names and values as 'accuracies'"),
+        ("command", None, "does not say the command that made it"),
+        ("summary.trained", {"accuracy": "high"}, "does not say accuracy and interval of trained"),
+        ("summary.trained", {"accuracy": 10**400, "interval": 0}, "does not say accuracy and interval of trained"),
+        ("summary.best", {}, "is of best, where only trained, untrained, nearest neighbour can be"),
+        ("summary.untrained", {}, "does not have both a summary and accuracies of untrained"),
+        ("accuracies.trained", [0.5], "tasks and has the accuracies of 1 by trained"),
+        ("accuracies.trained", [0.5, None], "has no list of numbers as accuracies of trained"),
+        ("evaluation.split", 5, "says something else than text as split in 'evaluation'"),
+        ("evaluation.formed", "twice", "has 'twice' as formed in 'evaluation', where random or"),
+        ("evaluation.way", True, "does not say way in 'evaluation'"),
+        ("trained.validation_curve", [5], "has no pairs of tasks and accuracy"),
     ],
 )
 def test_a_file_that_says_too_little_is_named(
     part: str, value: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
-    path = tmp_path / "odd.json"
-    path.write_text(json.dumps(content | {part: value}))
+    path, (section, dot, name) = tmp_path / "odd.json", part.partition(".")
+    path.write_text(json.dumps(content | {section: content[section] | {name: value} if dot else value}))
     (tmp_path / "page.md").write_text("")
     assert cli.main(["report", "--results", str(tmp_path), "--pages", str(tmp_path / "page.md")]) == 2
     said = capsys.readouterr().err
