@@ -246,8 +246,7 @@ def pooled(seeds: Sequence[Result]) -> Accuracy:
 
 def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
     """By how much these are above those, each perhaps of several seeds: task by task, so that hard tasks cancel out."""
-    ours, theirs = (_tasks_of(each[0]) for each in (these, those))
-    if other := [name for name in ours if ours[name] != theirs[name]]:
+    if other := other_tasks(these[0], those[0]):
         raise ValueError(
             f"{these[0].path} and {those[0].path} are not of the same tasks ({', '.join(other)}): evaluate both on the "
             f"same ones"
@@ -259,6 +258,13 @@ def _task_means(seeds: Sequence[Result]) -> list[float]:
     """Of each task, the mean over trainings."""
     tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
     return [math.fsum(task) / len(seeds) for task in tasks]
+
+
+def other_tasks(one: Result, other: Result) -> list[str]:
+    """In what the tasks of two results differ; older files do not say what their data were."""
+    ours, theirs = _tasks_of(one), _tasks_of(other)
+    prints = {each.content["evaluation"].get("fingerprint") for each in (one, other)} - {None}
+    return [name for name in ours if ours[name] != theirs[name]] + (["fingerprint"] if len(prints) > 1 else [])
 
 
 def _tasks_of(result: Result) -> dict[str, Any]:
@@ -292,18 +298,23 @@ def result_content(
         "summary": summary,
         "evaluation": setting,
         "config": run.metadata["about"]["config"],
-        "trained": {
-            **run.origin,
-            "run": run.folder.as_posix(),
-            "checkpoint_sha256": checkpoint_sha256(run.folder),
-            "tasks": run.metadata["tasks"],
-            "validation": run.metadata["validation"],
-            **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
-            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
-            "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
-            "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
-        },
+        "trained": training_of(run),
         **origin(),
         "seconds": round(time.monotonic() - started, 1),
         "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
+    }
+
+
+def training_of(run: TrainedRun) -> dict[str, Any]:
+    """What a result file says of its training."""
+    return {
+        **run.origin,
+        "run": run.folder.as_posix(),
+        "checkpoint_sha256": checkpoint_sha256(run.folder),
+        "tasks": run.metadata["tasks"],
+        "validation": run.metadata["validation"],
+        **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
+        "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
+        "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
+        "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
     }

@@ -285,6 +285,13 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 0
     assert "difference: +20.00 ± 0.00, task by task on 3 tasks" in capsys.readouterr().out
+    other = content["evaluation"] | {"fingerprint": "0" * 64}  # the data are not what they were
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
+    assert cli.main(["report", "--difference", str(one), str(two)]) == 2
+    assert "are not of the same tasks (fingerprint)" in capsys.readouterr().err
+    del other["fingerprint"]  # as older files
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
+    assert cli.main(["report", "--difference", str(one), str(two)]) == 0
     content["evaluation"]["way"] = 20
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 2
