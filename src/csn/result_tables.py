@@ -19,34 +19,49 @@ from csn.reproduce import ABLATION, BASELINE, arm, in_order
 from csn.result_checks import TRAINED, problem_of_comparison, problem_of_overhead
 from csn.results import Result, by_seed, difference, pooled, read_result, read_results
 
+_BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
+# What may be meant as a mark, on its line; quoted as code it is none.
+_MARK = re.compile(r"(?<!`)<!--\s*(?P<end>/?)\s*results?\b.*", re.IGNORECASE)
+_WELL_FORMED = re.compile(r"<!-- results (?P<name>\S+( \S+)*) -->")
 
 
 def marked_pages(root: Path) -> list[Path]:
     """README.md and the pages of docs that have a table to fill."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [page for page in pages if page.is_file() and _BLOCK.search(page.read_text(encoding="utf-8"))]
+    return [page for page in pages if page.is_file() and _MARK.search(page.read_text(encoding="utf-8"))]
 
 
-def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
-    """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
-
-    def block(match: re.Match[str]) -> str:
-        if "<!-- results " in match[0].removeprefix(match[1]):
-            raise ValueError(f"the table of {match['name']!r} has no end: write <!-- /results --> after it")
-        return f"{match[1]}{_table(match['name'], results, folder, to_root)}\n{match[3]}"
-
-    return _BLOCK.sub(block, page)
+def fill(page: str, results: list[Result], folder: Path, link: str) -> str:
+    """A page with its marked tables written anew; `link` leads from the page to `folder`."""
+    _check_marks(page)
+    return _BLOCK.sub(lambda mark: f"{mark[1]}{_table(mark['name'], results, folder, link)}\n{mark[3]}", page)
 
 
-def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
+def _check_marks(page: str) -> None:
+    """Raise ValueError unless every table has a name and an end, both written as they should be."""
+    begun = ""
+    for mark in _MARK.finditer(page):
+        well_formed = mark[0].startswith(_END) if mark["end"] else _WELL_FORMED.fullmatch(mark[0])
+        if not well_formed:
+            raise ValueError(f"cannot read the mark {mark[0]!r}: a table begins with {_BEGIN} and ends with {_END}")
+        if not mark["end"] and begun:
+            break
+        if mark["end"] and not begun:
+            raise ValueError(f"{_END} ends no table: write {_BEGIN} before it, or remove it")
+        begun = "" if mark["end"] else mark[0]
+    if begun:
+        raise ValueError(f"the table of {begun!r} has no end: write {_END} after it")
+
+
+def _table(name: str, results: list[Result], folder: Path, link: str) -> str:
     if name.startswith("ablation "):
         data = name.removeprefix("ablation ")
         of_data = [r for r in read_results(folder / ABLATION) if r.data == data and r.learner == TRAINED]
         found = in_order(of_data)
         if not found:
             raise ValueError(f"no arm of an ablation is for {data!r}: run csn reproduce {ABLATION}")
-        return arms_table(found, f"{to_root}{folder.name}/{ABLATION}")
+        return arms_table(found, f"{link}/{ABLATION}")
     if name.startswith("overhead"):
         path = folder / f"{name}.json"
         costs = _rows(path)
@@ -60,14 +75,14 @@ def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
             raise ValueError(f"{comparison} has no {', '.join(sorted(unknown))}: there are {', '.join(compared)}")
         shown = [row for name, row in compared.items() if not learners or name in learners]
         _check(path, map(problem_of_comparison, shown))
-        return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
+        return comparison_table(shown, f"{link}/{comparison}")
     writer = next((word for word in WRITERS if name.startswith(f"{word} ")), "")
     data, *only = name.removeprefix(f"{writer} ").split()
     rows = [r for r in results if r.data == data and {r.formed, r.preset}.issuperset(only)]
     if not rows:
         known = sorted({result.data for result in results})
         raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
-    return WRITERS[writer](rows, f"{to_root}{folder.name}")
+    return WRITERS[writer](rows, link)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

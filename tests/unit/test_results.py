@@ -71,8 +71,8 @@ def test_a_result_can_be_checked(path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_are_what_the_result_files_make_of_them(page: str) -> None:
-    text, to_root = (ROOT / page).read_text(encoding="utf-8"), "../" * page.count("/")
-    assert fill(text, read_results(ROOT / "results"), ROOT / "results", to_root) == text, "run csn report"
+    text, link = (ROOT / page).read_text(encoding="utf-8"), "../" * page.count("/") + "results"
+    assert fill(text, read_results(ROOT / "results"), ROOT / "results", link) == text, "run csn report"
 
 
 def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: Path) -> None:
@@ -118,7 +118,19 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
     ("page", "files", "message"),
     [
         ("<!-- results mnist -->\n<!-- /results -->", {}, "no result file is for 'mnist'"),
-        ("<!-- results a -->\n\n<!-- results b -->\n<!-- /results -->", {}, "table of 'a' has no end"),
+        (
+            "<!-- results a -->\n\n<!-- results b -->\n<!-- /results -->",
+            {},
+            "page.md: the table of '<!-- results a -->' has no end",
+        ),
+        ("<!-- results a -->\n", {}, "page.md: the table of '<!-- results a -->' has no end"),
+        ("<!-- results a --> \n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- results a --> '"),
+        ("<!-- results  -->\n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- results  -->'"),
+        ("<!-- results a\n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- results a'"),
+        ("<!--results a-->\n<!-- /results -->", {}, "page.md: cannot read the mark '<!--results a-->'"),
+        ("<!-- Result a -->\n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- Result a -->'"),
+        ("<!-- results a -->\n<!-- / results -->", {}, "page.md: cannot read the mark '<!-- / results -->'"),
+        ("text\n<!-- /results -->", {}, "page.md: <!-- /results --> ends no table"),
         (
             "<!-- results compare-x mamml -->\n<!-- /results -->",
             {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
@@ -188,6 +200,34 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
     assert not any("snail" in line for line in filled)
     Path("docs/deep/page.md").unlink()
     assert cli.main(["report"]) == 2
+
+
+def test_a_page_with_a_mistyped_mark_is_no_page_without_tables(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("<!-- results omniglot -->\nwithout end")
+    (tmp_path / "docs" / "quoted.md").write_text("A table begins with `<!-- results NAME -->`.")
+    assert marked_pages(tmp_path) == [tmp_path / "README.md"]
+
+
+def test_links_lead_from_any_page_to_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "omniglot-5w1s-adacnn-gradient-paper.json"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_bytes((ROOT / "results" / name).read_bytes())
+    monkeypatch.chdir(tmp_path / "mine")
+    for page, link in {"README.md": "mine", "elsewhere/page.md": "../mine", "mine/page.md": "."}.items():
+        path = tmp_path / page
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("<!-- results omniglot -->\n<!-- /results -->\n")
+        assert cli.main(["report", "--results", ".", "--pages", str(path)]) == 0
+        assert f"[result]({link}/{name})" in path.read_text()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # not beside the results
+    assert cli.main(["report", "--results", "../mine", "--pages", "page.md"]) == 0
+    assert f"[result](../mine/{name})" in Path("page.md").read_text()
+    outside = tmp_path / "mine" / "results"
+    outside.mkdir()
+    (outside / name).write_bytes((ROOT / "results" / name).read_bytes())
+    assert cli.main(["report", "--results", str(outside), "--pages", str(tmp_path / "README.md")]) == 0
+    assert f"[result](mine/results/{name})" in (tmp_path / "README.md").read_text()
 
 
 def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,4 +440,13 @@ def test_long_names_are_inside_the_picture() -> None:
     (axes,) = figure.axes
     texts = [*axes.texts, *axes.get_yticklabels()]
     assert all(text.get_window_extent().x0 >= 0 for text in texts)
+    assert axes.get_position().width > 0.3
+
+
+def test_names_that_have_no_room_are_shortened() -> None:
+    figure = accuracy_figure([Mark("omniglot-background, " * 9, f"adacnn-df, {'filters=32, ' * 20}", 50, 1)], title="t")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    texts = [*axes.texts, *axes.get_yticklabels()]
+    assert all(text.get_text().endswith("…") and text.get_window_extent().x0 >= 0 for text in texts)
     assert axes.get_position().width > 0.3
