@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -20,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from csn.config import DataConfig, ModelConfig, TrainConfig, config_from_json, load_preset, preset_names
+from csn.config import DataConfig, NamingConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.origin import origin
 from csn.engine.run import TrainedRun
@@ -29,6 +30,7 @@ from csn.result_checks import LEARNERS, TRAINED, problem_of_result
 FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
+NAMED_FIRST = NamingConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset names none
 PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
 
 
@@ -87,10 +89,19 @@ class Result:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
             return ""
-        if self.formed == "within-alphabet" or set(changes_of(self.content["config"])) - PAPERS_OWN:
+        if self.formed == "within-alphabet" or not self.read_as_trained:
+            return ""
+        others = set(changes_of(self.content["config"])) - PAPERS_OWN
+        if any(not change.startswith("naming.") for change in others):  # it stands beside any naming
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
+
+    @property
+    def read_as_trained(self) -> bool:
+        """Whether it was tested with the attention that it was trained with."""
+        trained = self.content["config"]["model"]["attention"]
+        return bool(self.content["evaluation"].get("attention", trained) == trained)
 
     @property
     def naming(self) -> str:
@@ -126,7 +137,7 @@ class Result:
         evaluation = self.content["evaluation"]
         if config["data"]["way"] != evaluation["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
-        if evaluation.get("attention", config["model"]["attention"]) != config["model"]["attention"]:
+        if not self.read_as_trained:
             parts.append(f"tested with {evaluation['attention']} attention")
         return ", ".join(parts)
 
@@ -150,16 +161,33 @@ def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
 
 
 def changes_of(config: dict[str, Any]) -> list[str]:
-    """How a run's model and training differ from its preset, but for seed and length: ["units=200"]."""
+    """How a run differs from its preset, but for its data, seed and length: ["units=200"]."""
+    return list(changed_options(config))
+
+
+def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
+    """The same with section, name and the preset's value of each. That classes were named first, or not, has words of
+    its own."""
     read = config_from_json(json.dumps(config))
     if read.preset not in preset_names():
-        return []
+        return {}
     preset = load_preset(read.preset, read.recipe)
-    model = set(ModelConfig.__dataclass_fields__) - (SENTENCES_ONLY if "lstm" not in read.model.base else set())
-    train = set(TrainConfig.__dataclass_fields__) - SEED_AND_LENGTH
-    values = [(name, getattr(read.model, name), getattr(preset.model, name)) for name in sorted(model)]
-    values += [(name, getattr(read.train, name), getattr(preset.train, name)) for name in sorted(train)]
-    return [f"{name}={value}" for name, value, its in values if value != its]
+    if read.naming.epochs and not preset.naming.epochs:
+        preset = dataclasses.replace(preset, naming=NAMED_FIRST)
+    told_elsewhere = {
+        "model": SENTENCES_ONLY if "lstm" not in read.model.base else set(),
+        "train": SEED_AND_LENGTH,
+        "data": {"name", "way", "shot"},
+        "naming": set() if read.naming.epochs else {field.name for field in dataclasses.fields(read.naming)},
+    }
+    changed = {}
+    for section, told in told_elsewhere.items():
+        its, own = (dataclasses.asdict(getattr(each, section)) for each in (preset, read))
+        for name in sorted(own.keys() - told):
+            if own[name] != its[name]:
+                shown = f"naming.{name}" if section == "naming" else name
+                changed[f"{shown}={own[name]}"] = section, name, its[name]
+    return changed
 
 
 def read_results(folder: Path) -> list[Result]:
