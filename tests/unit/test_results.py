@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from csn import cli
-from csn.config import preset_names
+from csn.config import load_preset, preset_names
 from csn.engine.evaluate import summarise
+from csn.reproduce import plan
 from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import accuracy_table, fill, grid_table, marked_pages
-from csn.results import by_seed, changes_of, published, read_results
+from csn.result_tables import accuracy_table, arms_table, fill, grid_table, marked_pages
+from csn.results import NAMED_FIRST, by_seed, changes_of, published, read_results
 from csn.table_files import all_table_files, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -275,6 +277,69 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     assert len(Path("page.md").read_text().splitlines()) == 7
     Path("page.md").write_text("<!-- results ablation strokes -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 2
+
+
+def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path: Path) -> None:
+    baseline = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
+    content = json.loads(baseline.read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
+    content["config"]["model"]["feedback"] = load_preset("adalstm-1-df", "plus").model.feedback
+
+    def against(*arms: tuple[dict[str, dict[str, object]], float]) -> list[str]:
+        """The differences, by the order of the arms."""
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for number, (changes, accuracy) in enumerate(arms):
+            made = json.loads(json.dumps(content | {"accuracies": {"trained": [accuracy] * 3}}))
+            made["summary"]["trained"] = {"accuracy": accuracy, "interval": 0.0}
+            for section, options in changes.items():
+                part = made["evaluation"] if section == "evaluation" else made["config"][section]
+                part.update(options)
+            (folder / f"{number}.json").write_text(json.dumps(made))
+        lines = [line.split(" | ") for line in arms_table(read_results(folder), "r").splitlines()[2:]]
+        return [line[3] for line in sorted(lines, key=lambda line: line[-1])]
+
+    raw = {"model": {"shift_rule": "raw"}}
+    short, long = {"train": {"tasks": 10}}, {"train": {"tasks": 20}}
+    assert against((short, 0.5), (long, 0.7), (raw | short, 0.4), (raw | long, 0.4)) == [
+        "",
+        "",
+        "-10.00 ± 0.00",
+        "-30.00 ± 0.00",
+    ]
+    assert against((short, 0.5), (raw | long, 0.4)) == ["", ""]
+    few = {"data": {"queries": 1}}
+    assert against(({}, 0.8), (few, 0.5), (raw | few, 0.4))[2] == "-10.00 ± 0.00"
+    assert against(({}, 0.8), (raw | {"evaluation": {"queries": 9}}, 0.4)) == ["", ""]
+    assert against(({"evaluation": {"attention": "hard"}}, 0.8), (raw, 0.4)) == ["", ""]
+    one, two = {"train": {"seed": 1}}, {"train": {"seed": 2}}
+    assert against((one, 0.5), (raw | two, 0.4)) == ["", ""]
+    assert against((one, 0.5), (raw | one, 0.4), (raw | two, 0.9)) == ["", "-10.00 ± 0.00"]
+
+
+def test_options_of_data_and_naming_tell_rows_apart() -> None:
+    config = json.loads(load_preset("adalstm-1-df", "plus").to_json())
+    assert changes_of(config) == []
+    config["data"] |= {"queries": 7, "vary": True, "way": 20, "shot": 3, "name": "elsewhere"}
+    config["naming"] |= {"epochs": 9, "batch": 32}
+    assert changes_of(config) == ["queries=7", "vary=True", "naming.batch=32", "naming.epochs=9"]
+    config["naming"]["epochs"] = 0  # which has words of its own
+    assert changes_of(config) == ["queries=7", "vary=True"]
+    named = json.loads(load_preset("adacnn-df", "plus").to_json())
+    named["naming"] = dataclasses.asdict(NAMED_FIRST)
+    assert changes_of(named) == []
+    named["naming"]["epochs"] = 8
+    assert changes_of(named) == ["naming.epochs=8"]
+    assert {cell.config.naming for cell in plan("omniglot", rows=["adacnn-df", "plus", "20w1s"])} == {NAMED_FIRST}
+
+
+def test_the_paper_s_number_stands_beside_no_other_attention(tmp_path: Path) -> None:
+    path = ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["evaluation"]["attention"] = "hard"
+    (tmp_path / path.name).write_text(json.dumps(content))
+    (result,) = read_results(tmp_path)
+    assert (result.name, result.published) == ("`adacnn-gradient`, paper, tested with hard attention", "")
 
 
 def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
