@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import shlex
 import sys
 import time
@@ -197,8 +198,11 @@ def _report_results(folder: Path, pages: list[Path] | None) -> int:
     for page in pages:
         if not page.is_file():
             raise ValueError(f"there is no page {page}: run this where README.md is, or name pages with --pages")
-        to_root = "../" * (len(page.resolve().relative_to(folder.resolve().parent).parts) - 1)
-        files[page] = fill(page.read_text(encoding="utf-8"), results, folder, to_root).encode()
+        link = Path(os.path.relpath(folder.resolve(), page.resolve().parent)).as_posix()
+        try:
+            files[page] = fill(page.read_text(encoding="utf-8"), results, folder, link).encode()
+        except ValueError as error:
+            raise ValueError(f"{page}: {error}") from error
     files |= all_table_files(folder, skip=say) if every_page else {}
     for path, content in files.items():
         write_atomically(path, content)

@@ -195,7 +195,13 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 def config_from_json(text: str) -> Config:
     """The inverse of `Config.to_json`."""
-    return merge(Config(), json.loads(text))
+    try:
+        options = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("a configuration has options in sections, got JSON that is nested too deeply") from error
+    if not isinstance(options, dict):
+        raise ValueError(f"a configuration is a JSON object with sections of options, got {text[:40]!r}")
+    return merge(Config(), options)
 
 
 Nested = typing.TypeVar("Nested", Config, DataConfig, ModelConfig, NamingConfig, TrainConfig)

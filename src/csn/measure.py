@@ -22,7 +22,7 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
 from csn.protocol import SOURCES, setting_of
-from csn.results import json_bytes, read_result, result_content
+from csn.results import json_bytes, result_content, results_in
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.verify import ask_again, check_summary, checkpoint_of
 
@@ -63,9 +63,10 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def verify(path: Path, folder: Path | None, data: str | None = None) -> int:
     """`csn report --verify`: 0 if the file holds, 1 if its checkpoint answers otherwise. data: where it is now."""
-    content = read_result(path)
-    if "accuracies" not in content:
+    found = results_in(path)
+    if not found:
         raise ValueError(f"{path} has no accuracies of tasks: only result files of csn evaluate can be verified")
+    content = found[0].content
     say(f"{path}: {check_summary(content)}, as its {content['evaluation']['tasks']} tasks say")
     run = checkpoint_of(content, folder)
     if run is None:

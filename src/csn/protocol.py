@@ -34,6 +34,12 @@ def setting_of(source: EpisodeSource, tasks: int, attention: str) -> dict[str, A
 
 def source_of(setting: dict[str, Any], data: Dataset, support: SupportOf) -> EpisodeSource:
     """The tasks that a result file speaks of, or a ValueError if the data is not what it was."""
+    missing = [name for name in ("way", "shot", "queries") if name not in setting]
+    if missing or setting.get("split") not in data.splits:
+        raise ValueError(
+            f"to ask again, a result must say {', '.join(missing) or 'its split'}, and of {data.name} the split is one "
+            f"of {', '.join(data.splits)}, got {setting.get('split')!r}: evaluate again"
+        )
     sizes = {"seed": EVALUATION_SEED} | {name: setting[name] for name in _SIZE if name in setting}
     source = SOURCES[setting.get("formed", "random")](data, setting["split"], **sizes, support=support)
     if setting.get("fingerprint", source.classes.fingerprint) != source.classes.fingerprint:

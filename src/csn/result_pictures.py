@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 ROW, HEAD, FOOT = 22, 76, 56  # pixels
 LABEL_CHARACTER, GROUP_CHARACTER = 0.0066, 0.0086  # of the width, in their sizes
+MOST_WORDS = 0.6  # of the width: the rest is for the marks
 
 
 class Mark(NamedTuple):
@@ -32,11 +33,12 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "", bars: bool = Fals
     height = HEAD + FOOT + ROW * lines
     figure = blank_figure(height)
     words = [LABEL_CHARACTER * len(mark.label) for mark in marks] + [GROUP_CHARACTER * len(group) for group in groups]
-    left = 0.03 + max([0.15, *words])
+    left = 0.03 + min(MOST_WORDS, max([0.15, *words]))
     axes = figure.add_axes((left, FOOT / height, 0.96 - left, ROW * lines / height))
     y, ticks, names = 0, [], []
     for group in groups:
-        axes.text(-0.01, y, group, transform=axes.get_yaxis_transform(), ha="right", va="center", weight="bold", size=9)
+        at, name = axes.get_yaxis_transform(), _short(group, GROUP_CHARACTER)
+        axes.text(-0.01, y, name, transform=at, ha="right", va="center", weight="bold", size=9)
         for mark in (mark for mark in marks if mark.group == group):
             y += 1
             if bars:
@@ -45,7 +47,7 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "", bars: bool = Fals
             if mark.paper is not None:
                 axes.plot(mark.paper, y, "d", color=ORANGE, markersize=6, markerfacecolor="white", zorder=3)
             ticks.append(y)
-            names.append(mark.label)
+            names.append(_short(mark.label, LABEL_CHARACTER))
         y += 1
     axes.set_ylim(lines - 0.4, -0.6)
     axes.set_yticks(ticks, names, size=8, parse_math=False)
@@ -63,3 +65,9 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "", bars: bool = Fals
     )
     figure.text(MARGIN / WIDTH, 1 - 26 / height, title, size=12, weight="bold", color=INK, parse_math=False)
     return figure
+
+
+def _short(text: str, character: float) -> str:
+    """A text that has room beside the marks."""
+    most = int(MOST_WORDS / character)
+    return text if len(text) <= most else text[: most - 1] + "…"

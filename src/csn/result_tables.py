@@ -9,60 +9,106 @@ the cost of adaptation.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from csn.engine.evaluate import Accuracy
-from csn.reproduce import ABLATION, BASELINE, arm, in_order
-from csn.results import TRAINED, Result, by_seed, difference, pooled, read_result, read_results
+from csn.reproduce import ABLATION, arm, in_order, plan
+from csn.result_checks import TRAINED, problem_of_comparison, problem_of_overhead
+from csn.results import (
+    Result,
+    by_seed,
+    changed_options,
+    changes_of,
+    difference,
+    other_tasks,
+    pooled,
+    read_result,
+    read_results,
+)
 
+_BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
+# What may be meant as a mark, on its line; quoted as code it is none.
+_MARK = re.compile(r"(?<!`)<!--\s*(?P<end>/?)\s*results?\b.*", re.IGNORECASE)
+_WELL_FORMED = re.compile(r"<!-- results (?P<name>\S+( \S+)*) -->")
 
 
 def marked_pages(root: Path) -> list[Path]:
     """README.md and the pages of docs that have a table to fill."""
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [page for page in pages if page.is_file() and _BLOCK.search(page.read_text(encoding="utf-8"))]
+    return [page for page in pages if page.is_file() and _MARK.search(page.read_text(encoding="utf-8"))]
 
 
-def fill(page: str, results: list[Result], folder: Path, to_root: str) -> str:
-    """A page with its marked tables written anew; `to_root` leads from the page to the folder that holds `folder`."""
-
-    def block(match: re.Match[str]) -> str:
-        if "<!-- results " in match[0].removeprefix(match[1]):
-            raise ValueError(f"the table of {match['name']!r} has no end: write <!-- /results --> after it")
-        return f"{match[1]}{_table(match['name'], results, folder, to_root)}\n{match[3]}"
-
-    return _BLOCK.sub(block, page)
+def fill(page: str, results: list[Result], folder: Path, link: str) -> str:
+    """A page with its marked tables written anew; `link` leads from the page to `folder`."""
+    _check_marks(page)
+    return _BLOCK.sub(lambda mark: f"{mark[1]}{_table(mark['name'], results, folder, link)}\n{mark[3]}", page)
 
 
-def _table(name: str, results: list[Result], folder: Path, to_root: str) -> str:
+def _check_marks(page: str) -> None:
+    """Raise ValueError unless every table has a name and an end, both written as they should be."""
+    begun = ""
+    for mark in _MARK.finditer(page):
+        well_formed = mark[0].startswith(_END) if mark["end"] else _WELL_FORMED.fullmatch(mark[0])
+        if not well_formed:
+            raise ValueError(f"cannot read the mark {mark[0]!r}: a table begins with {_BEGIN} and ends with {_END}")
+        if not mark["end"] and begun:
+            break
+        if mark["end"] and not begun:
+            raise ValueError(f"{_END} ends no table: write {_BEGIN} before it, or remove it")
+        begun = "" if mark["end"] else mark[0]
+    if begun:
+        raise ValueError(f"the table of {begun!r} has no end: write {_END} after it")
+
+
+def _table(name: str, results: list[Result], folder: Path, link: str) -> str:
     if name.startswith("ablation "):
         data = name.removeprefix("ablation ")
         of_data = [r for r in read_results(folder / ABLATION) if r.data == data and r.learner == TRAINED]
         found = in_order(of_data)
         if not found:
             raise ValueError(f"no arm of an ablation is for {data!r}: run csn reproduce {ABLATION}")
-        return arms_table(found, f"{to_root}{folder.name}/{ABLATION}")
+        return arms_table(found, f"{link}/{ABLATION}")
     if name.startswith("overhead"):
-        return overhead_table(read_result(folder / f"{name}.json"))
+        path = folder / f"{name}.json"
+        costs = _rows(path)
+        _check(path, map(problem_of_overhead, costs))
+        return overhead_table(costs)
     if name.startswith("compare-"):
         comparison, *learners = name.split()
-        content = read_result(folder / f"{comparison}.json")
-        compared = {row["learner"].replace(" ", "-"): row for row in content["rows"]}
+        path = folder / f"{comparison}.json"
+        compared = {str(row.get("learner", "")).replace(" ", "-"): row for row in _rows(path)}
         if unknown := set(learners) - set(compared):
             raise ValueError(f"{comparison} has no {', '.join(sorted(unknown))}: there are {', '.join(compared)}")
         shown = [row for name, row in compared.items() if not learners or name in learners]
-        return comparison_table(shown, f"{to_root}{folder.name}/{comparison}")
+        _check(path, map(problem_of_comparison, shown))
+        return comparison_table(shown, f"{link}/{comparison}")
     writer = next((word for word in WRITERS if name.startswith(f"{word} ")), "")
     data, *only = name.removeprefix(f"{writer} ").split()
     rows = [r for r in results if r.data == data and {r.formed, r.preset}.issuperset(only)]
     if not rows:
         known = sorted({result.data for result in results})
         raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
-    return WRITERS[writer](rows, f"{to_root}{folder.name}")
+    return WRITERS[writer](rows, link)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a comparison or benchmark."""
+    rows = read_result(path).get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path} has no rows of names and values: measure again, or name another file")
+    return rows
+
+
+def _check(path: Path, problems: Iterable[str]) -> None:
+    if problem := next(filter(None, problems), ""):
+        raise ValueError(f"{path} {problem}: measure again, or remove it")
 
 
 def accuracy_table(rows: Iterable[Result], folder: str) -> str:
@@ -98,21 +144,46 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
 def arms_table(rows: Iterable[Result], folder: str) -> str:
     """Markdown, of an ablation: each arm's accuracy, and by how much it is above its model's baseline, task by task."""
     arms = by_seed(rows)
-    baselines = {_trained(seeds[0]): seeds for seeds in arms if arm(seeds[0]) == BASELINE}
     lines = ["| model | arm | csn | against the baseline | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in arms:
-        result, baseline = seeds[0], baselines.get(_trained(seeds[0]), seeds)
-        same_seeds = [each for each in baseline if each.seed in {one.seed for one in seeds}] or baseline
-        against = "" if seeds is baseline else _signed(difference(seeds, same_seeds))
+        result, baseline = seeds[0], _baseline_of(seeds[0], arms)
+        shared = {each.seed for each in seeds} & {each.seed for each in baseline}
+        ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
+        against = _signed(difference(ours, theirs)) if shared else ""
         model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
         cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
 
 
-def _trained(result: Result) -> tuple[str, ...]:
-    """What the arms of one model have in common."""
-    return result.data, result.size, result.preset, result.recipe, result.naming
+def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
+    """The trainings that are as an arm's in everything but its own options, and asked the same; none if there are none.
+
+    Its own are those of an arm of the plan, beside which others may be common to all; else all that it changes.
+    """
+    config = result.content["config"]
+    changed = changed_options(config)
+    planned = (own for own in _planned_arms(result.preset, result.recipe) if own <= changed.keys())
+    for own in (max(planned, key=len, default=frozenset()), changed.keys()):
+        wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
+        for section, name, its in (changed[change] for change in own):
+            wanted[section][name] = its
+        for other in arms if own and result.read_as_trained else ():
+            if other[0].read_as_trained and not other_tasks(result, other[0]) and _same_but_seed(other[0], wanted):
+                return other
+    return []
+
+
+def _same_but_seed(result: Result, config: dict[str, Any]) -> bool:
+    one, other = (each | {"train": each["train"] | {"seed": 0}} for each in (result.content["config"], config))
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+@functools.cache
+def _planned_arms(preset: str, recipe: str) -> list[frozenset[str]]:
+    """What each arm of the plan changes in a preset."""
+    cells = (cell for cell in plan(ABLATION) if (cell.config.preset, cell.config.recipe) == (preset, recipe))
+    return [frozenset(changes_of(dataclasses.asdict(cell.config))) for cell in cells]
 
 
 def _cost(result: Result) -> str:
@@ -185,12 +256,12 @@ def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
     return "\n".join(lines)
 
 
-def overhead_table(content: dict[str, Any]) -> str:
+def overhead_table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
     lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
-    if has_memory := all("peak_mb" in row for row in content["rows"]):
+    if has_memory := all("peak_mb" in row for row in rows):
         lines = [f"{lines[0]} peak MB: floor, direct feedback, gradient |", f"{lines[1]}---|"]
-    for row in content["rows"]:
+    for row in rows:
         cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
         lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
         if has_memory:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -19,24 +21,17 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from csn.config import DataConfig, ModelConfig, TrainConfig, config_from_json, load_preset, preset_names
+from csn.config import DataConfig, NamingConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
 from csn.engine.origin import origin
 from csn.engine.run import TrainedRun
+from csn.result_checks import LEARNERS, TRAINED, problem_of_result
 
-TRAINED = "trained"
 FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
+NAMED_FIRST = NamingConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset names none
 PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
-# What a result file must say of its tasks and its training.
-NEEDED: dict[str, dict[str, Any]] = {
-    "evaluation": {"data": str, "way": int, "shot": int, "tasks": int},
-    "trained": {"tasks": int, "seconds": (int, float), "seconds_in_all": (int, float), "validation": float}
-    | {"validation_curve": list, "commit": str, "command": str},
-    "summary": {TRAINED: dict},
-    "accuracies": {TRAINED: list},
-}
 
 
 @dataclass(frozen=True)
@@ -94,10 +89,19 @@ class Result:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
             return ""
-        if self.formed == "within-alphabet" or set(changes_of(self.content["config"])) - PAPERS_OWN:
+        if self.formed == "within-alphabet" or not self.read_as_trained:
+            return ""
+        others = set(changes_of(self.content["config"])) - PAPERS_OWN
+        if any(not change.startswith("naming.") for change in others):  # it stands beside any naming
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
+
+    @property
+    def read_as_trained(self) -> bool:
+        """Whether it was tested with the attention that it was trained with."""
+        trained = self.content["config"]["model"]["attention"]
+        return bool(self.content["evaluation"].get("attention", trained) == trained)
 
     @property
     def naming(self) -> str:
@@ -133,7 +137,7 @@ class Result:
         evaluation = self.content["evaluation"]
         if config["data"]["way"] != evaluation["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
-        if evaluation.get("attention", config["model"]["attention"]) != config["model"]["attention"]:
+        if not self.read_as_trained:
             parts.append(f"tested with {evaluation['attention']} attention")
         return ", ".join(parts)
 
@@ -146,9 +150,8 @@ class Result:
     def place(self) -> tuple[Any, ...]:
         """Where it stands in a table."""
         evaluation = self.content["evaluation"]
-        order = [TRAINED, "untrained", "nearest neighbour"]
         formed = self.formed != "random"
-        return evaluation["way"], evaluation["shot"], formed, order.index(self.learner), self.name, self.seed
+        return evaluation["way"], evaluation["shot"], formed, LEARNERS.index(self.learner), self.name, self.seed
 
 
 @functools.cache
@@ -158,16 +161,33 @@ def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
 
 
 def changes_of(config: dict[str, Any]) -> list[str]:
-    """How a run's model and training differ from its preset, but for seed and length: ["units=200"]."""
+    """How a run differs from its preset, but for its data, seed and length: ["units=200"]."""
+    return list(changed_options(config))
+
+
+def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
+    """The same with section, name and the preset's value of each. That classes were named first, or not, has words of
+    its own."""
     read = config_from_json(json.dumps(config))
     if read.preset not in preset_names():
-        return []
+        return {}
     preset = load_preset(read.preset, read.recipe)
-    model = set(ModelConfig.__dataclass_fields__) - (SENTENCES_ONLY if "lstm" not in read.model.base else set())
-    train = set(TrainConfig.__dataclass_fields__) - SEED_AND_LENGTH
-    values = [(name, getattr(read.model, name), getattr(preset.model, name)) for name in sorted(model)]
-    values += [(name, getattr(read.train, name), getattr(preset.train, name)) for name in sorted(train)]
-    return [f"{name}={value}" for name, value, its in values if value != its]
+    if read.naming.epochs and not preset.naming.epochs:
+        preset = dataclasses.replace(preset, naming=NAMED_FIRST)
+    told_elsewhere = {
+        "model": SENTENCES_ONLY if "lstm" not in read.model.base else set(),
+        "train": SEED_AND_LENGTH,
+        "data": {"name", "way", "shot"},
+        "naming": set() if read.naming.epochs else {field.name for field in dataclasses.fields(read.naming)},
+    }
+    changed = {}
+    for section, told in told_elsewhere.items():
+        its, own = (dataclasses.asdict(getattr(each, section)) for each in (preset, read))
+        for name in sorted(own.keys() - told):
+            if own[name] != its[name]:
+                shown = f"naming.{name}" if section == "naming" else name
+                changed[f"{shown}={own[name]}"] = section, name, its[name]
+    return changed
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -181,22 +201,24 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def results_in(path: Path) -> list[Result]:
-    """The accuracies of one file; none of a comparison or benchmark, which has rows."""
+    """The accuracies of one file; none of a comparison or benchmark, which has rows. An older file has no options that
+    are younger: their defaults are filled in."""
     content = read_result(path)
     if "summary" not in content:
         return []
     try:
-        config_from_json(json.dumps(content["config"]))
-    except ValueError as error:
+        config = config_from_json(json.dumps(content["config"]))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is of another version of csn ({error}): evaluate again, or remove it") from error
+    content = content | {"config": json.loads(config.to_json())}
     return [Result(path, content, learner) for learner in content["summary"]]
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """The contents of a result file, which says at least what is NEEDED."""
+    """The contents of a result file, which says at least what every reader of it needs."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no result file ({error}): evaluate again, or remove it") from error
     if not isinstance(content, dict) or not (
         {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
@@ -207,22 +229,42 @@ def read_result(path: Path) -> dict[str, Any]:
             f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "
             f"it, or evaluate again"
         )
-    for part, needed in NEEDED.items() if "summary" in content else ():
-        wrong = [name for name, kind in needed.items() if not isinstance(content.get(part, {}).get(name), kind)]
-        if wrong:
-            raise ValueError(f"{path} does not say {', '.join(wrong)} in {part!r}: evaluate again, or remove it")
+    if "summary" in content and (problem := problem_of_result(content)):
+        raise ValueError(f"{path} {problem}: evaluate again, or remove it")
     return content
 
 
 def by_seed(results: Iterable[Result]) -> list[list[Result]]:
     """Results of the same tasks that differ in the seed of their training alone, together."""
-    together: dict[tuple[Any, ...], list[Result]] = {}
+    together: dict[str, list[Result]] = {}
     for result in results:
-        config = result.content["config"]
-        trained = json.dumps({**config, "train": {**config["train"], "seed": None}}, sort_keys=True)
-        tasks = result.content["evaluation"]["tasks"]
-        together.setdefault((result.data, *result.place[:-1], tasks, trained), []).append(result)
-    return [sorted(seeds, key=lambda result: result.seed) for seeds in together.values()]
+        together.setdefault(_all_but_seed(result), []).append(result)
+    groups = [same for alike in together.values() for same in _by_fingerprint(alike)]
+    return [_of_different_seeds(sorted(seeds, key=lambda result: result.seed)) for seeds in groups]
+
+
+def _all_but_seed(result: Result) -> str:
+    """Which learner was trained how and asked what, as text."""
+    config, evaluation = result.content["config"], result.content["evaluation"]
+    trained = config | {"train": config["train"] | {"seed": None}}
+    attention = evaluation.get("attention", config["model"]["attention"])
+    return json.dumps([result.learner, _tasks_of(result), attention, trained], sort_keys=True)
+
+
+def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the same data, together; older files without a fingerprint stay with the others while those agree."""
+    prints = dict.fromkeys(result.content["evaluation"].get("fingerprint") for result in results)
+    if len(prints.keys() - {None}) < 2:
+        return [list(results)]
+    return [[each for each in results if each.content["evaluation"].get("fingerprint") == one] for one in prints]
+
+
+def _of_different_seeds(seeds: list[Result]) -> list[Result]:
+    """The same, unless two of them are of one seed."""
+    for one, other in itertools.pairwise(seeds):
+        if one.seed == other.seed:
+            raise ValueError(f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them")
+    return seeds
 
 
 def pooled(seeds: Sequence[Result]) -> Accuracy:
@@ -232,8 +274,7 @@ def pooled(seeds: Sequence[Result]) -> Accuracy:
 
 def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
     """By how much these are above those, each perhaps of several seeds: task by task, so that hard tasks cancel out."""
-    ours, theirs = (_tasks_of(each[0]) for each in (these, those))
-    if other := [name for name in ours if ours[name] != theirs[name]]:
+    if other := other_tasks(these[0], those[0]):
         raise ValueError(
             f"{these[0].path} and {those[0].path} are not of the same tasks ({', '.join(other)}): evaluate both on the "
             f"same ones"
@@ -245,6 +286,13 @@ def _task_means(seeds: Sequence[Result]) -> list[float]:
     """Of each task, the mean over trainings."""
     tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
     return [math.fsum(task) / len(seeds) for task in tasks]
+
+
+def other_tasks(one: Result, other: Result) -> list[str]:
+    """In what the tasks of two results differ; older files do not say what their data were."""
+    ours, theirs = _tasks_of(one), _tasks_of(other)
+    prints = {each.content["evaluation"].get("fingerprint") for each in (one, other)} - {None}
+    return [name for name in ours if ours[name] != theirs[name]] + (["fingerprint"] if len(prints) > 1 else [])
 
 
 def _tasks_of(result: Result) -> dict[str, Any]:
@@ -278,18 +326,23 @@ def result_content(
         "summary": summary,
         "evaluation": setting,
         "config": run.metadata["about"]["config"],
-        "trained": {
-            **run.origin,
-            "run": run.folder.as_posix(),
-            "checkpoint_sha256": checkpoint_sha256(run.folder),
-            "tasks": run.metadata["tasks"],
-            "validation": run.metadata["validation"],
-            **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
-            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
-            "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
-            "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
-        },
+        "trained": training_of(run),
         **origin(),
         "seconds": round(time.monotonic() - started, 1),
         "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
+    }
+
+
+def training_of(run: TrainedRun) -> dict[str, Any]:
+    """What a result file says of its training."""
+    return {
+        **run.origin,
+        "run": run.folder.as_posix(),
+        "checkpoint_sha256": checkpoint_sha256(run.folder),
+        "tasks": run.metadata["tasks"],
+        "validation": run.metadata["validation"],
+        **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
+        "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
+        "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
+        "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
     }

@@ -51,10 +51,9 @@ def run_timing(
     """Measure, then write timing.json, timing.md, timing.csv, timing.png and growth.png; the files written."""
     blank_figure(1)  # better no matplotlib now than after minutes of measuring
     content = measure_timing(repeats=repeats, threads=threads, quick=quick, on_progress=tell)
-    pictures = "![Time of a task](timing.png)\n\n![Growth](growth.png)\n"
     contents = {
         "timing.json": (json.dumps(content, indent=1) + "\n").encode(),
-        "timing.md": f"# What a task costs\n\n{timing_markdown(content)}\n{pictures}".encode(),
+        "timing.md": timing_page(content).encode(),
         "timing.csv": timing_csv(content).encode(),
         "timing.png": png(timing_figure(content)),
         "growth.png": png(growth_figure(content)),
@@ -156,6 +155,12 @@ def _setting(bench: Bench, grows: str = "") -> dict[str, Any]:
     else:
         fixed |= {"words": bench.words, "units": model.units}
     return {name: value for name, value in fixed.items() if name != grows} | {"recipe": bench.recipe}
+
+
+def timing_page(content: dict[str, Any]) -> str:
+    """timing.md."""
+    pictures = "![Time of a task](timing.png)\n\n![Growth](growth.png)\n"
+    return f"# What a task costs\n\n{timing_markdown(content)}\n{pictures}"
 
 
 def timing_markdown(content: dict[str, Any]) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from csn.config import config_from_json
 from csn.data.source import Dataset
 from csn.engine.evaluate import Accuracy, evaluate, summarise
 from csn.engine.run import TrainedRun, check_vocabulary, open_run
 from csn.protocol import source_of
-from csn.results import TRAINED, checkpoint_sha256
+from csn.result_checks import TRAINED
+from csn.results import checkpoint_sha256, training_of
 
 SLACK = 1e-5  # accuracies are written with six digits
 
@@ -32,34 +35,51 @@ class Verdict(NamedTuple):
 
 
 def check_summary(content: dict[str, Any]) -> Accuracy:
-    """The stated accuracy, or a ValueError if it does not follow from the tasks' accuracies."""
-    stated = Accuracy(*(content["summary"][TRAINED][name] for name in ("accuracy", "interval")))
-    follows = summarise(content["accuracies"][TRAINED])
-    if any(abs(a - b) > SLACK for a, b in zip(stated, follows, strict=True)):
-        raise ValueError(f"the file states {stated}, but its tasks have a mean of {follows}: it was changed by hand")
-    if len(content["accuracies"][TRAINED]) != content["evaluation"]["tasks"]:
-        raise ValueError(
-            f"the file speaks of {content['evaluation']['tasks']} tasks and has the accuracies of "
-            f"{len(content['accuracies'][TRAINED])}: it was changed by hand"
-        )
-    return stated
+    """The stated accuracy, or a ValueError if that of a learner does not follow from the tasks' accuracies."""
+    for learner, summary in content["summary"].items():
+        stated = Accuracy(summary["accuracy"], summary["interval"])
+        follows = summarise(content["accuracies"][learner])
+        if any(abs(a - b) > SLACK for a, b in zip(stated, follows, strict=True)):
+            raise ValueError(
+                f"the file states {stated} of {learner!r}, but its tasks have a mean of {follows}: it was changed by "
+                f"hand, evaluate again"
+            )
+    return Accuracy(*(content["summary"][TRAINED][name] for name in ("accuracy", "interval")))
 
 
 def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> TrainedRun | None:
-    """The run that a result is of, or None where its checkpoint is not there; a ValueError if it is another one."""
-    folder = folder or Path(content["trained"].get("run", ""))
+    """The run that a result is of, or None where its checkpoint is not there; a ValueError if it is another one, or if
+    there is none in a folder that was named."""
+    given, folder = folder, folder or Path(content["trained"].get("run", ""))
     if not (folder / "best.safetensors").exists():
+        if given is not None:
+            raise ValueError(f"{given} has no checkpoint best.safetensors: name the folder of the run, or none")
         return None
     stated = content["trained"].get("checkpoint_sha256")
     if stated is not None and stated != checkpoint_sha256(folder):
         raise ValueError(f"the model in {folder} is not the one that was evaluated: its sha256 differs")
     run = open_run(folder, attention=content["evaluation"].get("attention"))
-    if run.metadata["about"]["config"] != content["config"]:
+    if run.config != config_from_json(json.dumps(content["config"])):
         raise ValueError(
             f"the run in {folder} is of another configuration than the result: name the right one, csn report RUN "
             f"--verify RESULT"
         )
+    if wrong := _otherwise_trained(content["trained"], run):
+        raise ValueError(
+            f"the file does not say of its training what the run in {folder} does ({', '.join(wrong)}): it was changed "
+            f"by hand, evaluate again"
+        )
     return run
+
+
+def _otherwise_trained(stated: dict[str, Any], run: TrainedRun) -> list[str]:
+    """What a result says otherwise of its training than the run. One that was interrupted may have gone on since, so
+    the file's curve may end earlier."""
+    found = training_of(run)
+    wrong = [name for name in ("tasks", "validation", "perplexity") if stated.get(name) != found.get(name)]
+    wrong += [name for name in run.origin if stated.get(name, found[name]) != found[name]]
+    curve = stated["validation_curve"]
+    return wrong + (["validation_curve"] if run.log and curve != found["validation_curve"][: len(curve)] else [])
 
 
 def ask_again(

@@ -171,3 +171,17 @@ def test_json_round_trip_of_any_numbers(rate, dropout, clip, seed):
 def test_configuration_cannot_be_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
         ModelConfig().filters = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "a configuration is a JSON object"),
+        ('"adacnn-df"', "a configuration is a JSON object"),
+        ('{"train": []}', "'train' is a section with options of its own"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        config_from_json(text)

@@ -262,8 +262,8 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     trained = {"tasks": 8, "seconds": 1, "seconds_in_all": 1, "validation": 0.5, "validation_curve": []}
     trained |= {"commit": "", "command": ""}
     asked = {"data": "strokes", "way": 5, "shot": 1, "tasks": 2}
-    content = {"summary": {"trained": {}}, "evaluation": asked, "config": config, "trained": trained}
-    content["accuracies"] = {"trained": []}
+    content = {"summary": {"trained": {"accuracy": 0.5, "interval": 0.0}}, "evaluation": asked, "config": config}
+    content |= {"trained": trained, "accuracies": {"trained": [0.5, 0.5]}, "command": "csn evaluate"}
     path = results / cell.result(cell.tests[0])
     path.write_text(json.dumps(content))
     assert cell.missing(results) == []
@@ -271,7 +271,8 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     path.write_text(json.dumps(content))
     assert cell.missing(results) == []
     for other in ({"tasks": 3}, {"split": "val"}, {"attention": "hard"}):
-        path.write_text(json.dumps(content | {"evaluation": asked | other}))
+        accuracies = {"trained": [0.5] * other.get("tasks", 2)}
+        path.write_text(json.dumps(content | {"evaluation": asked | other, "accuracies": accuracies}))
         assert cell.missing(results) == list(cell.tests)
     config["model"]["filters"] = 5
     path.write_text(json.dumps(content))

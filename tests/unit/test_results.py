@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from csn import cli
-from csn.config import preset_names
+from csn.config import load_preset, preset_names
 from csn.engine.evaluate import summarise
+from csn.reproduce import plan
 from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import accuracy_table, fill, grid_table, marked_pages
-from csn.results import changes_of, published, read_results
+from csn.result_tables import accuracy_table, arms_table, fill, grid_table, marked_pages
+from csn.results import NAMED_FIRST, by_seed, changes_of, published, read_results
 from csn.table_files import all_table_files, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,27 +73,27 @@ def test_a_result_can_be_checked(path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_are_what_the_result_files_make_of_them(page: str) -> None:
-    text, to_root = (ROOT / page).read_text(encoding="utf-8"), "../" * page.count("/")
-    assert fill(text, read_results(ROOT / "results"), ROOT / "results", to_root) == text, "run csn report"
+    text, link = (ROOT / page).read_text(encoding="utf-8"), "../" * page.count("/") + "results"
+    assert fill(text, read_results(ROOT / "results"), ROOT / "results", link) == text, "run csn report"
 
 
 def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: Path) -> None:
-    path = ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json"
+    path = ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json"
     (tmp_path / path.name).write_bytes(path.read_bytes())
     (result,) = read_results(tmp_path)
-    assert (result.name, result.published) == ("`adacnn-df`, paper", "98.42 ± 0.21")
+    assert (result.name, result.published) == ("`adacnn-gradient`, paper", "98.41 ± 0.16")
     assert published()["penn-treebank"]["adalstm-2-df"]["5w3s-all"] == "58.8"
     content = json.loads(path.read_text())
     content["config"]["model"]["filters"] = 32  # no model of the paper
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
-    assert (result.name, result.published) == ("`adacnn-df`, paper, filters=32", "")
+    assert (result.name, result.published) == ("`adacnn-gradient`, paper, filters=32", "")
     assert changes_of(content["config"]) == ["filters=32"]
     content["config"]["train"]["learning_rate"] = 0.5
     content["evaluation"]["attention"] = "hard"
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
-    assert result.name == "`adacnn-df`, paper, filters=32, learning_rate=0.5, tested with hard attention"
+    assert result.name == "`adacnn-gradient`, paper, filters=32, learning_rate=0.5, tested with hard attention"
 
 
 def test_every_published_row_of_ours_is_a_preset() -> None:
@@ -102,7 +104,7 @@ def test_every_published_row_of_ours_is_a_preset() -> None:
 def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
-    for name in ("omniglot-5w1s-adacnn-df-paper.json", "overhead.json"):
+    for name in ("omniglot-5w1s-adacnn-gradient-paper.json", "overhead.json"):
         (tmp_path / "results" / name).write_bytes((ROOT / "results" / name).read_bytes())
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -110,15 +112,27 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
     assert cli.main(["report", "--pages", "docs/page.md"]) == 0
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("above", "below", 7)
-    assert lines[4].startswith("| 5-way 1-shot | `adacnn-df`, paper | 98.42 ± 0.21 | 98.")
-    assert lines[4].endswith("[result](../results/omniglot-5w1s-adacnn-df-paper.json) |")
+    assert lines[4].startswith("| 5-way 1-shot | `adacnn-gradient`, paper | 98.41 ± 0.16 | 9")
+    assert lines[4].endswith("[result](../results/omniglot-5w1s-adacnn-gradient-paper.json) |")
 
 
 @pytest.mark.parametrize(
     ("page", "files", "message"),
     [
         ("<!-- results mnist -->\n<!-- /results -->", {}, "no result file is for 'mnist'"),
-        ("<!-- results a -->\n\n<!-- results b -->\n<!-- /results -->", {}, "table of 'a' has no end"),
+        (
+            "<!-- results a -->\n\n<!-- results b -->\n<!-- /results -->",
+            {},
+            "page.md: the table of '<!-- results a -->' has no end",
+        ),
+        ("<!-- results a -->\n", {}, "page.md: the table of '<!-- results a -->' has no end"),
+        ("<!-- results a --> \n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- results a --> '"),
+        ("<!-- results  -->\n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- results  -->'"),
+        ("<!-- results a\n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- results a'"),
+        ("<!--results a-->\n<!-- /results -->", {}, "page.md: cannot read the mark '<!--results a-->'"),
+        ("<!-- Result a -->\n<!-- /results -->", {}, "page.md: cannot read the mark '<!-- Result a -->'"),
+        ("<!-- results a -->\n<!-- / results -->", {}, "page.md: cannot read the mark '<!-- / results -->'"),
+        ("text\n<!-- /results -->", {}, "page.md: <!-- /results --> ends no table"),
         (
             "<!-- results compare-x mamml -->\n<!-- /results -->",
             {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
@@ -126,6 +140,27 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
         ),
         ("", {"broken.json": "{"}, "is no result file"),
         ("", {"other.json": "[1]"}, "is no result file of csn evaluate"),
+        ("", {"deep.json": "[" * 100_000}, "deep.json is no result file"),
+        (
+            "<!-- results compare-x -->\n<!-- /results -->",
+            {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
+            "compare-x.json does not say accuracy, interval, time, training in a row",
+        ),
+        (
+            "<!-- results compare-x -->\n<!-- /results -->",
+            {"compare-x.json": '{"rows": [1]}'},
+            "compare-x.json has no rows of names and values",
+        ),
+        (
+            "<!-- results overhead -->\n<!-- /results -->",
+            {"overhead.json": '{"rows": [{"tasks": "5w1s", "phase": "train", "df": [1], "gradient": [1, 2, 3]}]}'},
+            "overhead.json has no quartiles as df and gradient in a row",
+        ),
+        (
+            "<!-- results overhead -->\n<!-- /results -->",
+            {"overhead.json": '{"rows": [{"phase": "train"}]}'},
+            "overhead.json does not say tasks, df, gradient in a row",
+        ),
         (None, {}, "there is no page"),
     ],
 )
@@ -169,10 +204,39 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
     assert cli.main(["report"]) == 2
 
 
+def test_a_page_with_a_mistyped_mark_is_no_page_without_tables(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("<!-- results omniglot -->\nwithout end")
+    (tmp_path / "docs" / "quoted.md").write_text("A table begins with `<!-- results NAME -->`.")
+    assert marked_pages(tmp_path) == [tmp_path / "README.md"]
+
+
+def test_links_lead_from_any_page_to_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "omniglot-5w1s-adacnn-gradient-paper.json"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_bytes((ROOT / "results" / name).read_bytes())
+    monkeypatch.chdir(tmp_path / "mine")
+    for page, link in {"README.md": "mine", "elsewhere/page.md": "../mine", "mine/page.md": "."}.items():
+        path = tmp_path / page
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("<!-- results omniglot -->\n<!-- /results -->\n")
+        assert cli.main(["report", "--results", ".", "--pages", str(path)]) == 0
+        assert f"[result]({link}/{name})" in path.read_text()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # not beside the results
+    assert cli.main(["report", "--results", "../mine", "--pages", "page.md"]) == 0
+    assert f"[result](../mine/{name})" in Path("page.md").read_text()
+    outside = tmp_path / "mine" / "results"
+    outside.mkdir()
+    (outside / name).write_bytes((ROOT / "results" / name).read_bytes())
+    assert cli.main(["report", "--results", str(outside), "--pages", str(tmp_path / "README.md")]) == 0
+    assert f"[result](mine/results/{name})" in (tmp_path / "README.md").read_text()
+
+
 def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     baseline = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
     content = json.loads(baseline.read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
     Path("results/ablation").mkdir(parents=True)
     arms = {
         "z": ({}, [0.5, 0.7, 0.9]),
@@ -215,6 +279,69 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     assert cli.main(["report", "--pages", "page.md"]) == 2
 
 
+def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path: Path) -> None:
+    baseline = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
+    content = json.loads(baseline.read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
+    content["config"]["model"]["feedback"] = load_preset("adalstm-1-df", "plus").model.feedback
+
+    def against(*arms: tuple[dict[str, dict[str, object]], float]) -> list[str]:
+        """The differences, by the order of the arms."""
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        for number, (changes, accuracy) in enumerate(arms):
+            made = json.loads(json.dumps(content | {"accuracies": {"trained": [accuracy] * 3}}))
+            made["summary"]["trained"] = {"accuracy": accuracy, "interval": 0.0}
+            for section, options in changes.items():
+                part = made["evaluation"] if section == "evaluation" else made["config"][section]
+                part.update(options)
+            (folder / f"{number}.json").write_text(json.dumps(made))
+        lines = [line.split(" | ") for line in arms_table(read_results(folder), "r").splitlines()[2:]]
+        return [line[3] for line in sorted(lines, key=lambda line: line[-1])]
+
+    raw = {"model": {"shift_rule": "raw"}}
+    short, long = {"train": {"tasks": 10}}, {"train": {"tasks": 20}}
+    assert against((short, 0.5), (long, 0.7), (raw | short, 0.4), (raw | long, 0.4)) == [
+        "",
+        "",
+        "-10.00 ± 0.00",
+        "-30.00 ± 0.00",
+    ]
+    assert against((short, 0.5), (raw | long, 0.4)) == ["", ""]
+    few = {"data": {"queries": 1}}
+    assert against(({}, 0.8), (few, 0.5), (raw | few, 0.4))[2] == "-10.00 ± 0.00"
+    assert against(({}, 0.8), (raw | {"evaluation": {"queries": 9}}, 0.4)) == ["", ""]
+    assert against(({"evaluation": {"attention": "hard"}}, 0.8), (raw, 0.4)) == ["", ""]
+    one, two = {"train": {"seed": 1}}, {"train": {"seed": 2}}
+    assert against((one, 0.5), (raw | two, 0.4)) == ["", ""]
+    assert against((one, 0.5), (raw | one, 0.4), (raw | two, 0.9)) == ["", "-10.00 ± 0.00"]
+
+
+def test_options_of_data_and_naming_tell_rows_apart() -> None:
+    config = json.loads(load_preset("adalstm-1-df", "plus").to_json())
+    assert changes_of(config) == []
+    config["data"] |= {"queries": 7, "vary": True, "way": 20, "shot": 3, "name": "elsewhere"}
+    config["naming"] |= {"epochs": 9, "batch": 32}
+    assert changes_of(config) == ["queries=7", "vary=True", "naming.batch=32", "naming.epochs=9"]
+    config["naming"]["epochs"] = 0  # which has words of its own
+    assert changes_of(config) == ["queries=7", "vary=True"]
+    named = json.loads(load_preset("adacnn-df", "plus").to_json())
+    named["naming"] = dataclasses.asdict(NAMED_FIRST)
+    assert changes_of(named) == []
+    named["naming"]["epochs"] = 8
+    assert changes_of(named) == ["naming.epochs=8"]
+    assert {cell.config.naming for cell in plan("omniglot", rows=["adacnn-df", "plus", "20w1s"])} == {NAMED_FIRST}
+
+
+def test_the_paper_s_number_stands_beside_no_other_attention(tmp_path: Path) -> None:
+    path = ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["evaluation"]["attention"] = "hard"
+    (tmp_path / path.name).write_text(json.dumps(content))
+    (result,) = read_results(tmp_path)
+    assert (result.name, result.published) == ("`adacnn-gradient`, paper, tested with hard attention", "")
+
+
 def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
     content = json.loads((ROOT / "results" / "penn-treebank-5w3s-adalstm-2-df-plus.json").read_text(encoding="utf-8"))
     (tmp_path / "three.json").write_text(json.dumps(content))
@@ -230,7 +357,7 @@ def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
         "| [55.24 ± 1.36](r/one.json)<br>paper 41.25<br>6 min | [55.24 ± 1.36](r/three.json)<br>paper 57.8" in lines[0]
     )
     assert lines[1].endswith("min |  |")
-    (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"tasks": 999}}))
+    (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"queries": 9}}))
     with pytest.raises(ValueError, match=r"are both of `adalstm-2-gradient`, plus, 5-way 1-shot: keep one"):
         grid_table(read_results(tmp_path), "r")
 
@@ -256,14 +383,22 @@ def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -
 
 
 def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
     one, two, rows = (tmp_path / name for name in ("one.json", "two.json", "rows.json"))
     one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 0
     assert "difference: +20.00 ± 0.00, task by task on 3 tasks" in capsys.readouterr().out
+    other = content["evaluation"] | {"fingerprint": "0" * 64}  # the data are not what they were
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
+    assert cli.main(["report", "--difference", str(one), str(two)]) == 2
+    assert "are not of the same tasks (fingerprint)" in capsys.readouterr().err
+    del other["fingerprint"]  # as older files
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
+    assert cli.main(["report", "--difference", str(one), str(two)]) == 0
     content["evaluation"]["way"] = 20
-    two.write_text(json.dumps(content))
+    two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 2
     assert "are not of the same tasks (way)" in capsys.readouterr().err
     rows.write_text(json.dumps({"rows": []}))
@@ -272,7 +407,8 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content["evaluation"]["tasks"] = 3
     for seed, accuracies in ((0, [0.5, 0.7, 0.9]), (1, [0.7, 0.7, 0.7]), (2, [0.9, 0.7, 0.5])):
         content["config"]["train"]["seed"] = seed
         content["accuracies"] = {"trained": accuracies}
@@ -285,10 +421,40 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     assert row.endswith("| [result](r/2.json), [result](r/1.json), [result](r/0.json) |")
     content["config"]["train"]["learning_rate"] *= 2  # another training, of a seed that is there
     (tmp_path / "3.json").write_text(json.dumps(content))
-    content["evaluation"]["tasks"] += 1
+    content["evaluation"]["seed"] += 1
     (tmp_path / "4.json").write_text(json.dumps(content))
     rows = accuracy_table(read_results(tmp_path), "r").splitlines()[2:]
     assert [row.count("[result]") for row in rows] == [3, 1, 1]
+
+
+def test_seeds_share_a_row_if_they_were_asked_the_same_by_whatever_version(tmp_path: Path) -> None:
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    files = {name: json.loads(json.dumps(content)) for name in ("old", "young", "val", "queries", "other-data")}
+    for section, option in (("data", "bad_files"), ("model", "feedback")):
+        files["old"]["config"][section].pop(option, None)  # from before there was such an option
+    del files["old"]["evaluation"]["fingerprint"]
+    for name in files.keys() - {"old"}:
+        files[name]["config"]["train"]["seed"] = 1
+        files[name]["config"]["data"]["bad_files"] = "stop"
+    files["val"]["evaluation"]["split"] = "val"
+    files["queries"]["evaluation"]["queries"] = 3
+    for name in ("old", "young", "val", "queries"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(files[name]))
+    assert sorted([each.path.stem for each in seeds] for seeds in by_seed(read_results(tmp_path))) == [
+        ["old", "young"],
+        ["queries"],
+        ["val"],
+    ]
+    files["other-data"]["evaluation"]["fingerprint"] = "0" * 64
+    (tmp_path / "other-data.json").write_text(json.dumps(files["other-data"]))
+    assert ["young"] in [[each.path.stem for each in seeds] for seeds in by_seed(read_results(tmp_path))]
+
+
+def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
+    for name in ("one.json", "two.json"):
+        (tmp_path / name).write_bytes((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_bytes())
+    with pytest.raises(ValueError, match=r"one.json and .*two.json are of one training, with seed 0: keep one of them"):
+        by_seed(read_results(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -299,14 +465,31 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
         ("accuracies", {}, "does not say trained in 'accuracies'"),
         ("summary", {}, "does not say trained in 'summary'"),
         ("config", {"model": {"colour": "red"}}, "is of another version of csn (unknown option 'colour'"),
+        ("config", {"model": 5}, "is of another version of csn ('model' is a section with options of its own, got 5)"),
+        ("config", [], "has no object of names and values as 'config'"),
+        ("trained", [], "has no object of names and values as 'trained'"),
+        ("evaluation", None, "has no object of names and values as 'evaluation'"),
+        ("summary", "high", "has no object of names and values as 'summary'"),
+        ("accuracies", 0.9, "has no object of names and values as 'accuracies'"),
+        ("command", None, "does not say the command that made it"),
+        ("summary.trained", {"accuracy": "high"}, "does not say accuracy and interval of trained"),
+        ("summary.trained", {"accuracy": 10**400, "interval": 0}, "does not say accuracy and interval of trained"),
+        ("summary.best", {}, "is of best, where only trained, untrained, nearest neighbour can be"),
+        ("summary.untrained", {}, "does not have both a summary and accuracies of untrained"),
+        ("accuracies.trained", [0.5], "tasks and has the accuracies of 1 by trained"),
+        ("accuracies.trained", [0.5, None], "has no list of numbers as accuracies of trained"),
+        ("evaluation.split", 5, "says something else than text as split in 'evaluation'"),
+        ("evaluation.formed", "twice", "has 'twice' as formed in 'evaluation', where random or"),
+        ("evaluation.way", True, "does not say way in 'evaluation'"),
+        ("trained.validation_curve", [5], "has no pairs of tasks and accuracy"),
     ],
 )
 def test_a_file_that_says_too_little_is_named(
     part: str, value: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-paper.json").read_text(encoding="utf-8"))
-    path = tmp_path / "odd.json"
-    path.write_text(json.dumps(content | {part: value}))
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    path, (section, dot, name) = tmp_path / "odd.json", part.partition(".")
+    path.write_text(json.dumps(content | {section: content[section] | {name: value} if dot else value}))
     (tmp_path / "page.md").write_text("")
     assert cli.main(["report", "--results", str(tmp_path), "--pages", str(tmp_path / "page.md")]) == 2
     said = capsys.readouterr().err
@@ -322,4 +505,13 @@ def test_long_names_are_inside_the_picture() -> None:
     (axes,) = figure.axes
     texts = [*axes.texts, *axes.get_yticklabels()]
     assert all(text.get_window_extent().x0 >= 0 for text in texts)
+    assert axes.get_position().width > 0.3
+
+
+def test_names_that_have_no_room_are_shortened() -> None:
+    figure = accuracy_figure([Mark("omniglot-background, " * 9, f"adacnn-df, {'filters=32, ' * 20}", 50, 1)], title="t")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    texts = [*axes.texts, *axes.get_yticklabels()]
+    assert all(text.get_text().endswith("…") and text.get_window_extent().x0 >= 0 for text in texts)
     assert axes.get_position().width > 0.3

@@ -15,7 +15,7 @@ import torch
 
 from csn import time_tables
 from csn.benches import AXES, BENCHES, FLOOR, IMAGES, PHASES, SENTENCES, Bench, quick_axes, quick_bench
-from csn.time_tables import measure_timing, run_timing, timing_csv, timing_markdown
+from csn.time_tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
 from csn.timing import Floor, Peak, SentenceFloor, over, peak_of, step_times
 from csn.timing_pictures import growth_figure, timing_figure
 
@@ -249,6 +249,13 @@ def test_files_of_a_run(content: dict[str, Any], tmp_path: Path, monkeypatch: py
     assert timing_markdown(content) in paths[1].read_text()
     assert paths[2].read_text() == timing_csv(content)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths[3:])
+
+
+def test_the_tables_of_the_committed_measurement_are_made_of_it() -> None:
+    folder = Path(__file__).resolve().parents[2] / "results" / "timing"
+    content = json.loads((folder / "timing.json").read_text(encoding="utf-8"))
+    for name, text in {"timing.md": timing_page(content), "timing.csv": timing_csv(content)}.items():
+        assert (folder / name).read_bytes() == text.encode(), f"{name} does not say what timing.json does"
 
 
 def test_a_whole_measurement_asks_for_the_memory_of_every_contender(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = [word for change in sets for word in ("--set", change)]
     run, out = str(folder / "run"), str(folder / "result.json")
     assert main(["train", "prototypical", "--way", "5", "--tasks", "4", *options, "--out", run]) == 0
-    assert main(["evaluate", run, "--tasks", "6", "--queries", "3", "--out", out]) == 0
+    assert main(["evaluate", run, "--tasks", "6", "--queries", "3", "--beside", "--out", out]) == 0
     return folder
 
 
@@ -72,6 +72,37 @@ def test_another_model_or_other_data_is_refused(made, tmp_path, capsys):
     path = changed(made, tmp_path, lambda content: content["evaluation"].update(fingerprint="0" * 64))
     assert main(["report", "--verify", str(path)]) == 2
     assert "is not what it was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["summary"]["untrained"].update(accuracy=0.01), "of 'untrained', but its tasks have"),
+        (lambda content: content["trained"].update(tasks=2), "of its training what the run"),
+        (lambda content: content["trained"].update(validation=0.99), "does (validation)"),
+        (lambda content: content["trained"].update(validation_curve=[[4, 0.99]]), "does (validation_curve)"),
+        (lambda content: content["trained"].update(command="csn train other"), "does (command)"),
+        (lambda content: content["trained"].update(perplexity=9.5), "does (perplexity)"),
+        (lambda content: content["evaluation"].update(split="nowhere"), "got 'nowhere': evaluate again"),
+        (lambda content: content["config"].update(model=[]), "'model' is a section"),
+    ],
+)
+def test_whatever_was_changed_is_found(made, tmp_path, capsys, change, message):
+    assert main(["report", "--verify", str(changed(made, tmp_path, change))]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_older_result_or_one_of_an_interrupted_training_holds(made, tmp_path):
+    def older(content):
+        del content["config"]["data"]["bad_files"], content["evaluation"]["fingerprint"]
+        content["trained"]["validation_curve"] = []
+
+    assert main(["report", "--verify", str(changed(made, tmp_path, older))]) == 0
+
+
+def test_a_folder_without_a_checkpoint_is_refused(made, tmp_path, capsys):
+    assert main(["report", str(tmp_path), "--verify", str(made / "result.json")]) == 2
+    assert f"{tmp_path} has no checkpoint best.safetensors: name the folder of the run" in capsys.readouterr().err
 
 
 def test_a_setting_brings_back_its_tasks(made):
