@@ -12,23 +12,16 @@ import functools
 import itertools
 import json
 import re
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from csn.config import Config, config_from_json, load_preset, merge, parse_option
-from csn.data.source import Dataset, EpisodeSource
-from csn.engine.evaluate import evaluate
 from csn.engine.naming import has_named, named_alike
 from csn.results import Result, changes_of, read_result, results_in
-from csn.timing import training_step
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,13 +31,11 @@ else:
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
-VALIDATIONS = 10  # at most, within a budget
 # Options that a command has words of its own for, or that say how long to train and how often to look.
 _WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
 _STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
-_LENGTH = ("train.tasks=", "train.validate_every=", "train.validation_tasks=")
+_LENGTH = ("tasks", "validate_every", "validation_tasks")
 _SIZE = re.compile(r"(\d+)w(\d+)s")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -131,29 +122,39 @@ class Cell:
             raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
         if _without_length(config) != _without_length(self.config):
             return None
-        names = ("tasks", "validate_every", "validation_tasks")
-        return self.trained_for(**{name: getattr(config.train, name) for name in names})
+        return self.as_long_as(config)
+
+    def tested(self, results: Path) -> Cell | None:
+        """The same with the length of the training that one of its result files is of, where there is one."""
+        of_files = (self._trained_by(results / self.result(test), test) for test in self.tests)
+        found = next((config for config in of_files if config is not None), None)
+        return None if found is None else self.as_long_as(found)
+
+    def as_long_as(self, other: Config) -> Cell:
+        """The same with the length of another training."""
+        return self.trained_for(**{name: getattr(other.train, name) for name in _LENGTH})
 
     def missing(self, results: Path) -> list[Asked]:
         """Tests without a result file of this configuration.
 
         How long to train is a matter of the budget: a result of as many options counts, whatever its training tasks.
         """
-        return [test for test in self.tests if not self._has(results / self.result(test), test)]
+        return [test for test in self.tests if self._trained_by(results / self.result(test), test) is None]
 
-    def _has(self, path: Path, test: Asked) -> bool:
+    def _trained_by(self, path: Path, test: Asked) -> Config | None:
+        """What made a result file, if it is one of this configuration, whatever its length, and of this test."""
         if not path.exists():
-            return False
+            return None
         content = read_result(path)
         try:
             config = config_from_json(json.dumps(content["config"]))
         except ValueError:  # an option that no longer exists
-            return False
+            return None
         asked = content["evaluation"]
         same_test = (asked["way"], asked["shot"], asked.get("formed", "random")) == dataclasses.astuple(test)
         same_test &= test.tasks in (None, asked["tasks"]) and asked.get("split", "test") == "test"
         same_test &= asked.get("attention", config.model.attention) == config.model.attention
-        return same_test and _without_length(config) == _without_length(self.config)
+        return config if same_test and _without_length(config) == _without_length(self.config) else None
 
 
 def tables() -> dict[str, list[dict[str, Any]]]:
@@ -204,49 +205,6 @@ def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
                 if named_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
                     return other
     return None
-
-
-def read_seconds(text: str) -> float:
-    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
-
-
-def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
-    """The same cell with as many training tasks as take about `seconds`, validations included.
-
-    per_task and validation: seconds of a training task and of a validation. What names classes first comes on top.
-    """
-    train = cell.config.train
-    least = validation + per_task * train.tasks_per_step
-    if seconds < least:
-        raise ValueError(
-            f"a budget of {seconds:.0f} s is too small for {cell.name}: one step and one validation on "
-            f"{train.validation_tasks} tasks take {least:.0f} s; give more, or --set train.validation_tasks=N"
-        )
-    count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
-    tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
-    every = max(1, -(-tasks // count))
-    return cell.trained_for(tasks=tasks, validate_every=every)
-
-
-def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
-    """Seconds of a training task and of a validation, on this machine as busy as it is."""
-    tasks, train = config.data, config.train
-    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
-    training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
-    step, times = training_step(learner, training.batch(0, train.tasks_per_step), train), []
-    for _ in range(4):
-        started = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - started)
-    few = min(20, train.validation_tasks)
-    started = time.perf_counter()
-    evaluate(learner, EpisodeSource(data, "val", queries=5, **sizes), few, device=torch.device("cpu"))
-    validation = (time.perf_counter() - started) / few * train.validation_tasks
-    return statistics.median(times[1:]) / train.tasks_per_step, validation
 
 
 def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
@@ -306,7 +264,9 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             for formed in row.get("formed", ["random"])
         )
         # A training with other options is another cell: it must not take the place of the table's own.
-        others = [change for change in changes if not change.startswith((*_STATED, *_LENGTH))]
+        others = [
+            change for change in changes if not change.startswith((*_STATED, *(f"train.{name}=" for name in _LENGTH)))
+        ]
         variant = " ".join(change.removeprefix("model.") for change in others)
         yield Cell(table, config, all_changes, tests, arm, variant)
 
@@ -344,4 +304,4 @@ def _read_size(text: str) -> tuple[int, int]:
 
 def _without_length(config: Config) -> Config:
     """A configuration regardless of how long it trains and how often it looks."""
-    return merge(config, {"train": {"tasks": 1, "validate_every": 1, "validation_tasks": 1}})
+    return merge(config, {"train": dict.fromkeys(_LENGTH, 1)})

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
+from csn.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.build import build_learner, data_entry
 from csn.config import DataConfig
 from csn.data.source import Dataset
@@ -24,7 +25,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
-from csn.reproduce import ABLATION, Cell, measure, named_by, plan, read_seconds, within_budget
+from csn.reproduce import ABLATION, Cell, named_by, plan
 from csn.table_files import table_files
 from csn.terminal import console, given, progress_bar, say, stop_signal
 from csn.time_tables import run_timing
@@ -46,7 +47,7 @@ def reproduce(options: argparse.Namespace) -> int:
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
-    open_cells = _with_lengths(open_cells, options)
+    open_cells = _with_lengths(open_cells, everything, options, results)
     _show_plan(cells, open_cells, results)
     if options.dry_run:
         return 0
@@ -91,11 +92,13 @@ def _threads(options: argparse.Namespace) -> int:
     return max(1, given(options.threads, torch.get_num_threads()) // options.jobs)
 
 
-def _with_lengths(cells: Sequence[Cell], options: argparse.Namespace) -> list[Cell]:
+def _with_lengths(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
+) -> list[Cell]:
     """Cells with the length of their runs that have begun, or with what the budget buys: the same for all seeds and
-    arms of a model."""
+    arms of a model, also of earlier commands."""
     seconds = None if options.budget is None else read_seconds(options.budget)
-    loaded, measured = functools.cache(load), dict[tuple[str, ...], tuple[float, float]]()
+    loaded, bought = functools.cache(load), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
         if (begun := cell.begun(options.runs)) is not None:
@@ -103,9 +106,12 @@ def _with_lengths(cells: Sequence[Cell], options: argparse.Namespace) -> list[Ce
         elif seconds is None or cell.config.model.learner == "lstm-lm":  # which reads sentences, and is trained in full
             lengthened.append(cell)
         else:
-            if cell.kin not in measured:
-                measured[cell.kin] = _measured(cell, loaded, _threads(options))
-            lengthened.append(within_budget(cell, seconds, *measured[cell.kin]))
+            if cell.kin not in bought:
+                settled = kin_with_length(cell, everything, options.runs, results)
+                if settled is not None:
+                    say(f"{cell.name}: as long as {settled.name}, for the seeds and arms of a model train alike")
+                bought[cell.kin] = settled or within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
+            lengthened.append(cell.as_long_as(bought[cell.kin].config))
     return lengthened
 
 

@@ -9,38 +9,16 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
+from toy_tables import SMALL, TOY
 
 from csn import reproduce
+from csn.budget import within_budget
 from csn.cli import main, parser
 from csn.commands import train_config
 from csn.config import preset_names
 from csn.engine.run import read_log
-from csn.reproduce import Asked, Cell, named_by, plan, read_seconds, tables, within_budget
+from csn.reproduce import Asked, Cell, named_by, plan, tables
 from csn.results import published
-
-SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
-TOY = {
-    "strokes": [
-        {
-            "presets": ["adacnn-df"],
-            "recipes": ["plus"],
-            "tasks": ["5w1s"],
-            "tested": {"5w1s": ["3w1s", "5w1s"]},
-            "set": SMALL,
-        },
-        {"presets": ["prototypical"], "recipes": ["plus"], "tasks": ["5w1s"], "set": SMALL},
-    ],
-}
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A table of two small cells, tested on two tasks."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "tables", lambda: TOY)
-    monkeypatch.setattr(reproduce, "RANDOM_TASKS", {5: 2})
-    monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
 
 
 def test_larger_tasks_are_fewer():
@@ -156,29 +134,6 @@ def test_a_path_of_data_gives_its_last_part_to_names(toy):
     assert "/home/me/my pets.zip" in cell.train_command(Path("runs"), threads=1, resume=False)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("20", 20)])
-def test_a_budget_is_read(text, seconds):
-    assert read_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30 min", "-1m", "0s", "h"])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ValueError, match="write 90s, 30m or 2h"):
-        read_seconds(text)
-
-
-def test_a_budget_buys_tasks_and_validations(toy):
-    cell = plan("strokes")[0]
-    bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
-    # 20 s for ten validations, 80 s for 160 tasks
-    assert (bought.config.train.tasks, bought.config.train.validate_every) == (160, 16)
-    assert "train.validate_every=16" in bought.changes
-    few = within_budget(cell, 30.0, per_task=0.5, validation=10.0)
-    assert (few.config.train.tasks, few.config.train.validate_every) == (40, 40)
-    with pytest.raises(ValueError, match=r"budget of 5 s is too small.*one validation on 4 tasks take 1\d s"):
-        within_budget(cell, 5.0, per_task=0.5, validation=10.0)
-
-
 def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, capsys):
     cell = plan("strokes")[0]
     assert cell.begun(tmp_path) is None
@@ -196,24 +151,6 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
         cell.begun(tmp_path)
-
-
-def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
-    times = iter([(0.5, 2.0), (0.25, 1.0)])
-    monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: next(times))
-    planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, __: planned.extend(cells))
-    assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
-    assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
-
-
-def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
-    seen = []
-    monkeypatch.setattr("csn.reproduce_command.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
-    before = torch.get_num_threads()
-    command = ["reproduce", "strokes", "--rows", "prototypical", "--budget", "9s", "--threads", "4", "--jobs", "2"]
-    assert main([*command, "--dry-run"]) == 0
-    assert (seen, torch.get_num_threads()) == ([2], before)
 
 
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
