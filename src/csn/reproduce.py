@@ -19,7 +19,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from csn.config import Config, config_from_json, load_preset, merge, parse_option
+from csn.build import DATASETS
+from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
 from csn.results import Result, changes_of, read_result, results_in
 
@@ -177,6 +178,8 @@ def plan(
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:
+        raise ValueError(f"results of {data} would have the names of those of {label} and replace them: rename it")
     for change in changes:
         if word := _WORDS.get(change.partition("=")[0]):
             raise ValueError(f"--set {change} would change what the table is of: use {word}")

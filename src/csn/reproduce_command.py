@@ -17,7 +17,7 @@ import torch
 from rich.table import Table
 
 from csn.budget import kin_with_length, measure, read_seconds, within_budget
-from csn.build import build_learner, data_entry
+from csn.build import DATASETS, build_learner, data_entry
 from csn.config import DataConfig
 from csn.data.source import Dataset
 from csn.data_command import data_name, load
@@ -40,9 +40,7 @@ def reproduce(options: argparse.Namespace) -> int:
         return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
-    data = None if options.data is None else data_name(options.data)
-    if data is not None:
-        data_entry(data)  # an unknown one is refused before anything is planned
+    data = None if options.data is None else _found(data_name(options.data))
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
@@ -67,6 +65,14 @@ def reproduce(options: argparse.Namespace) -> int:
     if not files:
         say(f"{options.table} has no result yet, so there is no table")
     return 1 if failed else 0
+
+
+def _found(data: str) -> str:
+    """The same name; an unknown one is refused before anything is planned, and so are files that are not there."""
+    data_entry(data)
+    if data not in DATASETS and not Path(data).exists():
+        raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
+    return data
 
 
 def _timing(options: argparse.Namespace) -> int:

@@ -126,6 +126,14 @@ def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, cap
     assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
     assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
     assert "unknown data set 'nowhere'" in capsys.readouterr().err
+    assert main(["reproduce", "mini-imagenet", "--data", "no/where", "--dry-run"]) == 2
+    assert f"there are no data at {tmp_path / 'no' / 'where'}: check the path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["omniglot", "omniglot.zip", "strokes", "ablation"])
+def test_data_that_are_called_like_others_do_not_take_the_place_of_their_results(name):
+    with pytest.raises(ValueError, match=f"results of /my/{name} would have the names of those of .*: rename it"):
+        plan("omniglot", data=f"/my/{name}")
 
 
 def test_a_path_of_data_gives_its_last_part_to_names(toy):
