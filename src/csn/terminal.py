@@ -56,7 +56,8 @@ def prepare_machine(options: argparse.Namespace) -> torch.device:
 
 @contextmanager
 def stop_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C (or SIGTERM) asks a long job to save and stop; a second one ends the program at once."""
+    """The first Ctrl-C (or SIGTERM, or a closed terminal) asks a long job to save and stop; a second one ends the
+    program at once."""
     asked = False
 
     def ask(number: int, frame: Any) -> None:
@@ -65,7 +66,11 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # nohup means it
+        numbers.append(hangup)
+    previous = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield lambda: asked
     finally:

@@ -22,6 +22,7 @@ from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
+from csn.engine.lock import FolderLock
 from csn.learner import FewShotLearner
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
@@ -60,6 +61,8 @@ class TrainingLoop(ABC):
     unit = "tasks"
     first: TrainingLoop | None = None
     """The loop to run before this one, on parts of the same learner."""
+    lock: FolderLock | None = None
+    """What keeps other processes from training in its folder."""
     validation: EpisodeSource
 
     def __init__(
