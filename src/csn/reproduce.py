@@ -122,7 +122,7 @@ class Cell:
         except ValueError as error:
             raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
         if _without_length(config) != _without_length(self.config):
-            return None
+            raise ValueError(f"{path.parent} is a run of other options: remove it, or give other --runs")
         return self.as_long_as(config)
 
     def tested(self, results: Path) -> Cell | None:

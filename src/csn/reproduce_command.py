@@ -23,6 +23,7 @@ from csn.data.source import Dataset
 from csn.data_command import data_name, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
+from csn.engine.naming import FOLDER as NAMING_FOLDER
 from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
 from csn.reproduce import ABLATION, Cell, named_by, plan
@@ -217,9 +218,11 @@ def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> C
 def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> _Running:
     """The first command of a cell; what it prints goes to a file beside its run."""
     threads = _threads(options)
-    resume = (options.runs / cell.name / "config.json").exists()
+    folder = options.runs / cell.name
+    resume = folder.exists() and any(folder.iterdir())
     tests = cell.tests if options.again else cell.missing(results)
-    named = None if resume else named_by(cell, all_cells, options.runs)
+    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
+    named = None if goes_on else named_by(cell, all_cells, options.runs)
     commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
     commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")

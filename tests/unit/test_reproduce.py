@@ -18,6 +18,7 @@ from csn.commands import train_config
 from csn.config import preset_names
 from csn.engine.run import read_log
 from csn.reproduce import Asked, Cell, named_by, plan, tables
+from csn.reproduce_command import _start
 from csn.results import published
 
 
@@ -155,7 +156,8 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert begun is not None
     assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
-    assert cell.begun(tmp_path) is None
+    assert main(["reproduce", "strokes", "--runs", str(tmp_path), "--dry-run"]) == 2
+    assert f"{folder} is a run of other options: remove it, or give other --runs" in capsys.readouterr().err
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
         cell.begun(tmp_path)
@@ -249,6 +251,26 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     assert not Path("results").exists()
     # Asked to stop before it had begun or while it trained, it is gone.
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
+
+
+def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
+    cells, started = plan("strokes"), []
+    monkeypatch.setattr("csn.reproduce_command.named_by", lambda *_: cells[0])
+    monkeypatch.setattr("csn.reproduce_command._spawn", lambda command, log: started.append(command))
+    options = parser().parse_args(["reproduce", "strokes", "--runs", "runs", "--threads", "1"])
+    folder = Path("runs", cells[1].name)
+    folder.mkdir(parents=True)
+
+    def words() -> tuple[bool, bool]:
+        _start(cells[1], cells, options, Path("results")).log.close()
+        return "--resume" in started[-1], "--named" in started[-1]
+
+    assert words() == (False, True)
+    (folder / ".config.json.half").touch()
+    assert words() == (True, True)
+    (folder / "naming").mkdir()
+    (folder / "naming" / "last.safetensors").touch()
+    assert words() == (True, False)
 
 
 def test_names_are_learned_once_for_a_table(toy, monkeypatch, capsys):
