@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from csn.build import DATASETS
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
-from csn.results import Result, changes_of, read_result, results_in
+from csn.results import Result, changes_of, read_result
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,6 +54,11 @@ class Asked:
             return None
         return next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
 
+    @property
+    def suffix(self) -> str:
+        """Of a result file's name."""
+        return "" if self.formed == "random" else f"-{self.formed}"
+
     def options(self) -> list[str]:
         """Of `csn evaluate`."""
         how = ["--tasks", str(self.tasks)] if self.tasks else []
@@ -75,10 +80,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Of its run: data, size, preset, recipe, what sets it apart, seed."""
-        data, seed = self.config.data, self.config.train.seed
-        parts = [data.label, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
-        parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
-        return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
+        return self._name_with(_size(self))
 
     @property
     def kin(self) -> tuple[str, ...]:
@@ -88,8 +90,13 @@ class Cell:
 
     def result(self, test: Asked) -> str:
         """The name of a test's result file."""
-        name = self.name.replace(f"{self.config.data.way}w{self.config.data.shot}s", f"{test.way}w{test.shot}s", 1)
-        return name + ("" if test.formed == "random" else f"-{test.formed}") + ".json"
+        return self._name_with(f"{test.way}w{test.shot}s") + test.suffix + ".json"
+
+    def _name_with(self, size: str) -> str:
+        parts = [self.config.data.label, size, self.config.preset, self.config.recipe]
+        parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
+        seed = self.config.train.seed
+        return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 
     def train_command(self, runs: Path, *, threads: int, resume: bool, named: Cell | None = None) -> list[str]:
         """What trains it, without the program's name. named: a cell that has learned the same names."""
@@ -208,21 +215,6 @@ def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
                 if named_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
                     return other
     return None
-
-
-def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
-    """Every result of these cells that is there: by data and size of the tasks, and then in their order.
-
-    skip: is told why a file cannot be read, which then is left out.
-    """
-    found = []
-    for path in dict.fromkeys(folder / cell.result(test) for cell in cells for test in cell.tests):
-        if path.exists():
-            try:
-                found.append(results_in(path)[0])
-            except (ValueError, IndexError) as error:
-                skip(f"left out: {error or path}")
-    return sorted(found, key=lambda result: (result.data, *result.place[:3]))
 
 
 def arm(result: Result) -> str:

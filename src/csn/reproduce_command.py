@@ -59,7 +59,7 @@ def reproduce(options: argparse.Namespace) -> int:
         failed = outcome
     for name in failed:
         say(f"failed: {name}, see {options.runs / name}.log")
-    files = table_files(options.table, options.results, data=data, more=everything if options.changes else (), skip=say)
+    files = table_files(options.table, options.results, data=data, skip=say)
     for path, content in files.items():
         write_atomically(path, content)
         say(f"written to {path}")
