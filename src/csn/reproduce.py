@@ -22,6 +22,7 @@ from typing import Any
 from csn.build import DATASETS
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
+from csn.engine.train import check_counts
 from csn.results import Result, changes_of, read_result
 
 if sys.version_info >= (3, 11):
@@ -253,6 +254,7 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
         all_changes = (*own, *row.get("set", ()), *changes)
         for change in all_changes:
             config = merge(config, parse_option(change))
+        check_counts(config.train)
         tests = tuple(
             Asked(*_read_size(asked), formed)
             for asked in row.get("tested", {}).get(size, [size])

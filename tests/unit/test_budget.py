@@ -77,3 +77,13 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
     lengths.clear()
     assert main([*command, "--rows", "prototypical", "--dry-run"]) == 0
     assert {config.train.tasks for config in lengths.values()} == {360}  # another model has a length of its own
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [("validation_tasks=0", 2), ("validation_tasks=-1", 2), ("tasks_per_step=0", 1), ("tasks=0", 1)],
+)
+def test_too_few_tasks_are_refused_before_anything_is_measured(toy, capsys, change, least):
+    name, _, value = change.partition("=")
+    assert main(["reproduce", "strokes", "--budget", "100s", "--set", f"train.{change}", "--dry-run"]) == 2
+    assert f"train.{name} must be at least {least}, got {value}" in capsys.readouterr().err

@@ -74,9 +74,7 @@ class TrainingLoop(ABC):
         about: dict[str, Any] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        for name, least in (("tasks", 1), ("tasks_per_step", 1), ("validate_every", 1), ("validation_tasks", 2)):
-            if getattr(config, name) < least:
-                raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
+        check_counts(config)
         self.learner, self.config, self.folder = learner.to(device), config, folder
         self.about, self.device = about or {}, device
         self.optimizer = build_optimizer(learner, config)
@@ -201,6 +199,13 @@ class Trainer(TrainingLoop):
         output = self.learner(episode)
         loss = self._descend(output.loss, count)
         return StepReport(self.tasks, loss, float(task_accuracies(output.logits, episode.query.y).mean()))
+
+
+def check_counts(config: TrainConfig) -> None:
+    """Raise ValueError if there is nothing to train or to choose a model on."""
+    for name, least in (("tasks", 1), ("tasks_per_step", 1), ("validate_every", 1), ("validation_tasks", 2)):
+        if getattr(config, name) < least:
+            raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
 
 
 def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:
