@@ -8,6 +8,7 @@ import io
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ def reproduce(options: argparse.Namespace) -> int:
         return 0
     failed: list[str] = []
     if open_cells:
+        for folder in (options.runs, results):
+            _check_writable(folder)
         outcome = _run_all(open_cells, everything, options, results)
         if outcome is None:
             say("interrupted; go on with the same command")
@@ -74,6 +77,16 @@ def _found(data: str) -> str:
     if data not in DATASETS and not Path(data).exists():
         raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
     return data
+
+
+def _check_writable(folder: Path) -> None:
+    """Make a folder; a ValueError if files cannot be written there, before hours of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder} ({error}): give another folder, or free this one") from error
 
 
 def _timing(options: argparse.Namespace) -> int:
@@ -166,7 +179,6 @@ def _run_all(
 ) -> list[str] | None:
     """Train and test cells, `--jobs` at a time; the names of those that failed, or None after an interruption."""
     waiting, running, failed = list(cells), list[_Running](), list[str]()
-    options.runs.mkdir(parents=True, exist_ok=True)
     total = sum(cell.config.train.tasks for cell in cells)
     finished = 0
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:

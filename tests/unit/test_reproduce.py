@@ -248,7 +248,7 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     )
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
     assert "go on with the same command" in capsys.readouterr().out
-    assert not Path("results").exists()
+    assert list(Path("results").iterdir()) == []
     # Asked to stop before it had begun or while it trained, it is gone.
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
 
@@ -271,6 +271,14 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, mo
     (folder / "naming").mkdir()
     (folder / "naming" / "last.safetensors").touch()
     assert words() == (True, False)
+
+
+@pytest.mark.parametrize("option", ["--results", "--runs"])
+def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, capsys, monkeypatch, option):
+    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained"))
+    Path("taken").touch()
+    assert main(["reproduce", "strokes", option, "taken"]) == 2
+    assert "cannot write to taken (" in capsys.readouterr().err
 
 
 def test_names_are_learned_once_for_a_table(toy, monkeypatch, capsys):
