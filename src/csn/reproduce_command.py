@@ -180,9 +180,10 @@ def _run_all(
     """Train and test cells, `--jobs` at a time; the names of those that failed, or None after an interruption."""
     waiting, running, failed = list(cells), list[_Running](), list[str]()
     total = sum(cell.config.train.tasks for cell in cells)
-    finished = 0
+    done = {cell.name: _done(cell, options.runs) for cell in cells}
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
-        overall = progress.add_task("all cells", total=total)
+        # What earlier commands trained is there from the start: it says nothing of the speed of this one.
+        overall = progress.add_task("all cells", total=total, completed=sum(done.values()))
         bars = {}
         try:
             while waiting or running:
@@ -191,24 +192,23 @@ def _run_all(
                 while waiting and len(running) < options.jobs:
                     cell = _next(waiting, running, options.runs)
                     waiting.remove(cell)
-                    done = _done(cell, options.runs)
-                    bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks, completed=done)
+                    tasks = cell.config.train.tasks
+                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=done[cell.name])
                     running.append(_start(cell, everything, options, results))
                 time.sleep(POLL)
                 for each in list(running):
+                    done[each.cell.name] = _done(each.cell, options.runs)
+                    progress.update(bars[each.cell.name], completed=done[each.cell.name])
                     if (state := _next_command(each)) == "running":
                         continue
                     running.remove(each)
                     each.log.close()
                     progress.remove_task(bars.pop(each.cell.name))
-                    finished += each.cell.config.train.tasks
+                    total -= each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
                     if state == "failed":
                         failed.append(each.cell.name)
                     say(f"{each.cell.name}: {state}")
-                tasks = {each.cell.name: _done(each.cell, options.runs) for each in running}
-                for name, trained in tasks.items():
-                    progress.update(bars[name], completed=trained)
-                progress.update(overall, completed=finished + sum(tasks.values()))
+                progress.update(overall, total=total, completed=sum(done.values()))
         finally:
             for each in running:
                 each.process.terminate()  # training saves and stops

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from csn.engine.machine import choose_device, keep_freed_memory
 
@@ -22,13 +24,22 @@ def say(line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+class _Shrinking(TextColumn):
+    """Text that ends in an ellipsis where the terminal is narrow, so that count and time left can be read."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
 def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
     """A bar with a count and the time left, and text columns before it. remembers: the seconds by which it judges."""
     return Progress(
-        *(TextColumn(column) for column in columns),
+        *(_Shrinking(column, table_column=Column()) for column in columns),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
         speed_estimate_period=remembers,
     )
