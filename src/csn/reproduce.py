@@ -143,12 +143,21 @@ class Cell:
         """The same with the length of another training."""
         return self.trained_for(**{name: getattr(other.train, name) for name in _LENGTH})
 
-    def missing(self, results: Path) -> list[Asked]:
-        """Tests without a result file of this configuration.
+    def missing(self, results: Path, *, again: bool = False) -> list[Asked]:
+        """Tests without a result file of this configuration. again: where one cannot be read, it is made anew.
 
         How long to train is a matter of the budget: a result of as many options counts, whatever its training tasks.
         """
-        return [test for test in self.tests if self._trained_by(results / self.result(test), test) is None]
+        missing = []
+        for test in self.tests:
+            try:
+                found = self._trained_by(results / self.result(test), test)
+            except ValueError:
+                if not again:
+                    raise
+                found = None
+            missing += [test] if found is None else []
+        return missing
 
     def _trained_by(self, path: Path, test: Asked) -> Config | None:
         """What made a result file, if it is one of this configuration, whatever its length, and of this test."""
@@ -188,6 +197,7 @@ def plan(
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:
         raise ValueError(f"results of {data} would have the names of those of {label} and replace them: rename it")
+    changes = _in_one_form(changes)
     for change in changes:
         if word := _WORDS.get(change.partition("=")[0]):
             raise ValueError(f"--set {change} would change what the table is of: use {word}")
@@ -244,6 +254,16 @@ def _change(result: Result) -> tuple[str, ...]:
     return result.preset, result.recipe, *changes_of(result.content["config"])
 
 
+def _in_one_form(changes: Sequence[str]) -> list[str]:
+    """Options without spaces around "=", each once and in order: the same ones always make the same cell."""
+    last = {}
+    for change in changes:
+        parse_option(change)  # refuses what is none
+        name, _, value = change.partition("=")
+        last[name.strip()] = value.strip()
+    return [f"{name}={value}" for name, value in sorted(last.items())]
+
+
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
     """A cell for every preset, recipe and arm of a row and every size that it is trained on."""
     arms = row.get("arms", {"": []}).items()
@@ -285,8 +305,9 @@ def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
 
 
 def _labels(cell: Cell) -> set[str]:
-    """What a cell can be called in --rows."""
-    return {cell.config.preset, cell.config.recipe, _size(cell), cell.name, *([cell.arm] if cell.arm else [])}
+    """What a cell can be called in --rows; its name without the seed is that of all its seeds."""
+    names = {cell.name, cell.name.removesuffix(f"-seed{cell.config.train.seed}")}
+    return {cell.config.preset, cell.config.recipe, _size(cell), *names, *([cell.arm] if cell.arm else [])}
 
 
 def _size(cell: Cell) -> str:

@@ -30,7 +30,7 @@ from csn.engine.run import read_log
 from csn.reproduce import ABLATION, Cell, named_by, plan
 from csn.table_files import table_files
 from csn.terminal import console, given, progress_bar, say, stop_signal
-from csn.time_tables import run_timing
+from csn.time_tables import check_timing, run_timing
 
 TIMING = "timing"
 POLL = 1.0  # seconds between looks at running cells
@@ -42,13 +42,14 @@ def reproduce(options: argparse.Namespace) -> int:
         return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    _threads(options)  # too few are refused in a dry run too
     data = None if options.data is None else _found(data_name(options.data))
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
     open_cells = _with_lengths(open_cells, everything, options, results)
-    _show_plan(cells, open_cells, results)
+    _show_plan(cells, open_cells, results, again=options.again)
     if options.dry_run:
         return 0
     failed: list[str] = []
@@ -92,14 +93,15 @@ def _check_writable(folder: Path) -> None:
 def _timing(options: argparse.Namespace) -> int:
     """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
     asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
-    asked["--seeds"] = options.seeds != 1
+    asked |= {"--seeds": options.seeds != 1, "--jobs": options.jobs != 1, "--again": options.again}
     if useless := [name for name, value in asked.items() if value]:
         raise ValueError(f"timing measures everything in one run: leave out {', '.join(useless)}")
+    threads = 1 if options.threads is None else options.threads
+    check_timing(repeats=options.repeats, threads=threads)
     if options.dry_run:
         where = options.results / TIMING
         say(f"times of random tasks, {options.repeats} interleaved repeats, into {where}: ten minutes or so")
         return 0
-    threads = 1 if options.threads is None else options.threads
     for path in run_timing(options.results / TIMING, repeats=options.repeats, threads=threads, tell=say):
         say(f"written to {path}")
     return 0
@@ -151,14 +153,14 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
         torch.set_num_threads(before)
 
 
-def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path) -> None:
+def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path, *, again: bool) -> None:
     """What is there and what will be trained."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
     table = Table(title=f"{len(open_cells)} of {len(cells)} cells to train")
     for header in ("cell", "tasks", "results"):
         table.add_column(header, no_wrap=True)
     for cell in cells:
-        there = len(cell.tests) - len(cell.missing(results))
+        there = len(cell.tests) - len(cell.missing(results, again=again))
         todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
         table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}")
     console.print(table)

@@ -96,10 +96,18 @@ def test_another_option_makes_another_cell(toy):
 
 
 @pytest.mark.parametrize(
-    ("change", "word"), [("train.seed=5", "--seeds"), ("data.name=omniglot", "--data"), ("data.way=10", "--rows")]
+    ("change", "word"),
+    [
+        ("train.seed=5", "--seeds"),
+        (" train.seed =5", "--seeds"),
+        ("data.name=omniglot", "--data"),
+        ("data.way=10", "--rows"),
+    ],
 )
 def test_what_makes_a_table_is_no_option(change, word):
-    with pytest.raises(ValueError, match=f"--set {change} would change what the table is of: use {word}"):
+    with pytest.raises(
+        ValueError, match=f"--set {change.replace(' ', '')} would change what the table is of: use {word}"
+    ):
         plan("omniglot", changes=[change])
 
 
@@ -113,6 +121,19 @@ def test_other_data_are_for_the_rows_of_the_table_s_own():
         plan("ablation", data="strokes")
 
 
+def test_the_same_options_in_another_form_make_the_same_cell(toy):
+    said = [["model.filters=6", "model.guard=false"], ["model.guard = false", "model.filters=5", "model.filters= 6"]]
+    (one, _), (two, _) = (plan("strokes", changes=changes) for changes in said)
+    assert one == two
+    assert one.name == "strokes-5w1s-adacnn-df-plus-filters=6-guard=false"
+
+
+def test_the_name_of_a_cell_without_its_seed_chooses_all_of_them(toy):
+    name = "strokes-5w1s-adacnn-df-plus"
+    assert [cell.name for cell in plan("strokes", rows=[name], seeds=3)] == [name, f"{name}-seed1", f"{name}-seed2"]
+    assert [cell.name for cell in plan("strokes", rows=[f"{name}-seed1"], seeds=3)] == [f"{name}-seed1"]
+
+
 def test_rows_that_exclude_each_other_are_refused():
     with pytest.raises(ValueError, match="no cell of omniglot is all of maml, 20w1s"):
         plan("omniglot", rows=["maml", "20w1s"])
@@ -122,7 +143,7 @@ def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets").mkdir()
     planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_: planned.extend(cells))
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_, **__: planned.extend(cells))
     assert main(["reproduce", "mini-imagenet", "--data", "pets", "--dry-run"]) == 0
     assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
     assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
@@ -226,6 +247,7 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     path.write_text(json.dumps(content | {"format": 99}))
     with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
         cell.missing(results)
+    assert main(["reproduce", "strokes", "--results", str(results), "--again", "--dry-run"]) == 0
 
 
 def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
@@ -235,8 +257,12 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
 
     assert main(["reproduce", "timing", "--dry-run"]) == 0
     assert "11 interleaved repeats, into results/timing" in capsys.readouterr().out
-    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2"]) == 2
-    assert "in one run: leave out --rows, --seeds" in capsys.readouterr().err
+    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2", "--jobs", "2", "--again"]) == 2
+    assert "in one run: leave out --rows, --seeds, --jobs, --again" in capsys.readouterr().err
+    assert main(["reproduce", "timing", "--repeats", "0", "--dry-run"]) == 2
+    assert "quartiles need 3 repeats or more, got 0" in capsys.readouterr().err
+    assert main(["reproduce", "strokes", "--threads", "0", "--dry-run"]) == 2
+    assert "--threads must be at least 1, got 0" in capsys.readouterr().err
     monkeypatch.setattr("csn.reproduce_command.run_timing", measured)
     assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
     assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
