@@ -137,7 +137,10 @@ def network_of(learner: FewShotLearner) -> nn.Module:
 
 
 def named_alike(one: Config, other: Config) -> bool:
-    """Whether the same network learns the same names in both, by the same options and seed."""
+    """Whether the same network learns the same names in both, by the same options and seed.
+
+    But for train.clip, by which naming clips too: presets that differ in it share their names.
+    """
     return (
         (one.naming, one.data.name, one.data.image_size) == (other.naming, other.data.name, other.data.image_size)
         and (one.train.seed, one.train.augment) == (other.train.seed, other.train.augment)
