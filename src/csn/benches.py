@@ -143,7 +143,11 @@ def peak_memory(bench: str, name: str, phase: str, *, threads: int, small: bool)
     """What a contender needs for two steps in a process of its own, so that nothing else counts."""
     arguments = json.dumps([bench, name, phase, threads, small])
     command = [sys.executable, "-c", _IN_A_FRESH_PROCESS, arguments]
-    return Peak(*json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+        raise ValueError(f"the memory of {name}, {phase}, could not be measured ({why}): free some, and measure again")
+    return Peak(*json.loads(done.stdout))
 
 
 def own_peak(bench: str, name: str, phase: str, threads: int, small: bool) -> Peak:

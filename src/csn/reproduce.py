@@ -12,23 +12,18 @@ import functools
 import itertools
 import json
 import re
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from csn.config import Config, config_from_json, load_preset, merge, parse_option
-from csn.data.source import Dataset, EpisodeSource
-from csn.engine.evaluate import evaluate
+from csn.build import DATASETS
+from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
-from csn.results import Result, changes_of, read_result, results_in
-from csn.timing import training_step
+from csn.engine.train import check_counts
+from csn.results import Result, changes_of, read_result
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,13 +33,11 @@ else:
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
-VALIDATIONS = 10  # at most, within a budget
 # Options that a command has words of its own for, or that say how long to train and how often to look.
 _WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
 _STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
-_LENGTH = ("train.tasks=", "train.validate_every=", "train.validation_tasks=")
+_LENGTH = ("tasks", "validate_every", "validation_tasks")
 _SIZE = re.compile(r"(\d+)w(\d+)s")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -61,6 +54,11 @@ class Asked:
         if self.formed == "all-inclusive":
             return None
         return next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
+
+    @property
+    def suffix(self) -> str:
+        """Of a result file's name."""
+        return "" if self.formed == "random" else f"-{self.formed}"
 
     def options(self) -> list[str]:
         """Of `csn evaluate`."""
@@ -83,10 +81,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Of its run: data, size, preset, recipe, what sets it apart, seed."""
-        data, seed = self.config.data, self.config.train.seed
-        parts = [data.label, f"{data.way}w{data.shot}s", self.config.preset, self.config.recipe]
-        parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
-        return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
+        return self._name_with(_size(self))
 
     @property
     def kin(self) -> tuple[str, ...]:
@@ -96,8 +91,13 @@ class Cell:
 
     def result(self, test: Asked) -> str:
         """The name of a test's result file."""
-        name = self.name.replace(f"{self.config.data.way}w{self.config.data.shot}s", f"{test.way}w{test.shot}s", 1)
-        return name + ("" if test.formed == "random" else f"-{test.formed}") + ".json"
+        return self._name_with(f"{test.way}w{test.shot}s") + test.suffix + ".json"
+
+    def _name_with(self, size: str) -> str:
+        parts = [self.config.data.label, size, self.config.preset, self.config.recipe]
+        parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
+        seed = self.config.train.seed
+        return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 
     def train_command(self, runs: Path, *, threads: int, resume: bool, named: Cell | None = None) -> list[str]:
         """What trains it, without the program's name. named: a cell that has learned the same names."""
@@ -130,30 +130,49 @@ class Cell:
         except ValueError as error:
             raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
         if _without_length(config) != _without_length(self.config):
-            return None
-        names = ("tasks", "validate_every", "validation_tasks")
-        return self.trained_for(**{name: getattr(config.train, name) for name in names})
+            raise ValueError(f"{path.parent} is a run of other options: remove it, or give other --runs")
+        return self.as_long_as(config)
 
-    def missing(self, results: Path) -> list[Asked]:
-        """Tests without a result file of this configuration.
+    def tested(self, results: Path) -> Cell | None:
+        """The same with the length of the training that one of its result files is of, where there is one."""
+        of_files = (self._trained_by(results / self.result(test), test) for test in self.tests)
+        found = next((config for config in of_files if config is not None), None)
+        return None if found is None else self.as_long_as(found)
+
+    def as_long_as(self, other: Config) -> Cell:
+        """The same with the length of another training."""
+        return self.trained_for(**{name: getattr(other.train, name) for name in _LENGTH})
+
+    def missing(self, results: Path, *, again: bool = False) -> list[Asked]:
+        """Tests without a result file of this configuration. again: where one cannot be read, it is made anew.
 
         How long to train is a matter of the budget: a result of as many options counts, whatever its training tasks.
         """
-        return [test for test in self.tests if not self._has(results / self.result(test), test)]
+        missing = []
+        for test in self.tests:
+            try:
+                found = self._trained_by(results / self.result(test), test)
+            except ValueError:
+                if not again:
+                    raise
+                found = None
+            missing += [test] if found is None else []
+        return missing
 
-    def _has(self, path: Path, test: Asked) -> bool:
+    def _trained_by(self, path: Path, test: Asked) -> Config | None:
+        """What made a result file, if it is one of this configuration, whatever its length, and of this test."""
         if not path.exists():
-            return False
+            return None
         content = read_result(path)
         try:
             config = config_from_json(json.dumps(content["config"]))
         except ValueError:  # an option that no longer exists
-            return False
+            return None
         asked = content["evaluation"]
         same_test = (asked["way"], asked["shot"], asked.get("formed", "random")) == dataclasses.astuple(test)
         same_test &= test.tasks in (None, asked["tasks"]) and asked.get("split", "test") == "test"
         same_test &= asked.get("attention", config.model.attention) == config.model.attention
-        return same_test and _without_length(config) == _without_length(self.config)
+        return config if same_test and _without_length(config) == _without_length(self.config) else None
 
 
 def tables() -> dict[str, list[dict[str, Any]]]:
@@ -176,6 +195,9 @@ def plan(
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:
+        raise ValueError(f"results of {data} would have the names of those of {label} and replace them: rename it")
+    changes = _in_one_form(changes)
     for change in changes:
         if word := _WORDS.get(change.partition("=")[0]):
             raise ValueError(f"--set {change} would change what the table is of: use {word}")
@@ -206,64 +228,6 @@ def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
     return None
 
 
-def read_seconds(text: str) -> float:
-    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
-
-
-def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
-    """The same cell with as many training tasks as take about `seconds`, validations included.
-
-    per_task and validation: seconds of a training task and of a validation. What names classes first comes on top.
-    """
-    train = cell.config.train
-    least = validation + per_task * train.tasks_per_step
-    if seconds < least:
-        raise ValueError(
-            f"a budget of {seconds:.0f} s is too small for {cell.name}: one step and one validation on "
-            f"{train.validation_tasks} tasks take {least:.0f} s; give more, or --set train.validation_tasks=N"
-        )
-    count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
-    tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
-    every = max(1, -(-tasks // count))
-    return cell.trained_for(tasks=tasks, validate_every=every)
-
-
-def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
-    """Seconds of a training task and of a validation, on this machine as busy as it is."""
-    tasks, train = config.data, config.train
-    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
-    training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
-    step, times = training_step(learner, training.batch(0, train.tasks_per_step), train), []
-    for _ in range(4):
-        started = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - started)
-    few = min(20, train.validation_tasks)
-    started = time.perf_counter()
-    evaluate(learner, EpisodeSource(data, "val", queries=5, **sizes), few, device=torch.device("cpu"))
-    validation = (time.perf_counter() - started) / few * train.validation_tasks
-    return statistics.median(times[1:]) / train.tasks_per_step, validation
-
-
-def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
-    """Every result of these cells that is there: by data and size of the tasks, and then in their order.
-
-    skip: is told why a file cannot be read, which then is left out.
-    """
-    found = []
-    for path in dict.fromkeys(folder / cell.result(test) for cell in cells for test in cell.tests):
-        if path.exists():
-            try:
-                found.append(results_in(path)[0])
-            except (ValueError, IndexError) as error:
-                skip(f"left out: {error or path}")
-    return sorted(found, key=lambda result: (result.data, *result.place[:3]))
-
-
 def arm(result: Result) -> str:
     """The name of a result among the arms of an ablation; of one that the plan does not have, what it changes."""
     return _arms().get(_change(result), "") or ", ".join(_change(result)[2:]) or BASELINE
@@ -290,6 +254,16 @@ def _change(result: Result) -> tuple[str, ...]:
     return result.preset, result.recipe, *changes_of(result.content["config"])
 
 
+def _in_one_form(changes: Sequence[str]) -> list[str]:
+    """Options without spaces around "=", each once and in order: the same ones always make the same cell."""
+    last = {}
+    for change in changes:
+        parse_option(change)  # refuses what is none
+        name, _, value = change.partition("=")
+        last[name.strip()] = value.strip()
+    return [f"{name}={value}" for name, value in sorted(last.items())]
+
+
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
     """A cell for every preset, recipe and arm of a row and every size that it is trained on."""
     arms = row.get("arms", {"": []}).items()
@@ -300,13 +274,16 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
         all_changes = (*own, *row.get("set", ()), *changes)
         for change in all_changes:
             config = merge(config, parse_option(change))
+        check_counts(config.train)
         tests = tuple(
             Asked(*_read_size(asked), formed)
             for asked in row.get("tested", {}).get(size, [size])
             for formed in row.get("formed", ["random"])
         )
         # A training with other options is another cell: it must not take the place of the table's own.
-        others = [change for change in changes if not change.startswith((*_STATED, *_LENGTH))]
+        others = [
+            change for change in changes if not change.startswith((*_STATED, *(f"train.{name}=" for name in _LENGTH)))
+        ]
         variant = " ".join(change.removeprefix("model.") for change in others)
         yield Cell(table, config, all_changes, tests, arm, variant)
 
@@ -328,8 +305,9 @@ def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
 
 
 def _labels(cell: Cell) -> set[str]:
-    """What a cell can be called in --rows."""
-    return {cell.config.preset, cell.config.recipe, _size(cell), cell.name, *([cell.arm] if cell.arm else [])}
+    """What a cell can be called in --rows; its name without the seed is that of all its seeds."""
+    names = {cell.name, cell.name.removesuffix(f"-seed{cell.config.train.seed}")}
+    return {cell.config.preset, cell.config.recipe, _size(cell), *names, *([cell.arm] if cell.arm else [])}
 
 
 def _size(cell: Cell) -> str:
@@ -344,4 +322,4 @@ def _read_size(text: str) -> tuple[int, int]:
 
 def _without_length(config: Config) -> Config:
     """A configuration regardless of how long it trains and how often it looks."""
-    return merge(config, {"train": {"tasks": 1, "validate_every": 1, "validation_tasks": 1}})
+    return merge(config, {"train": dict.fromkeys(_LENGTH, 1)})

@@ -8,6 +8,7 @@ import io
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,18 +17,20 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from csn.build import build_learner, data_entry
+from csn.budget import kin_with_length, measure, read_seconds, within_budget
+from csn.build import DATASETS, build_learner, data_entry
 from csn.config import DataConfig
 from csn.data.source import Dataset
 from csn.data_command import data_name, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
+from csn.engine.naming import FOLDER as NAMING_FOLDER
 from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
-from csn.reproduce import ABLATION, Cell, measure, named_by, plan, read_seconds, within_budget
+from csn.reproduce import ABLATION, Cell, named_by, plan
 from csn.table_files import table_files
 from csn.terminal import console, given, progress_bar, say, stop_signal
-from csn.time_tables import run_timing
+from csn.time_tables import check_timing, run_timing
 
 TIMING = "timing"
 POLL = 1.0  # seconds between looks at running cells
@@ -39,19 +42,20 @@ def reproduce(options: argparse.Namespace) -> int:
         return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
-    data = None if options.data is None else data_name(options.data)
-    if data is not None:
-        data_entry(data)  # an unknown one is refused before anything is planned
+    _threads(options)  # too few are refused in a dry run too
+    data = None if options.data is None else _found(data_name(options.data))
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = [cell for cell in cells if options.again or cell.missing(results)]
-    open_cells = _with_lengths(open_cells, options)
-    _show_plan(cells, open_cells, results)
+    open_cells = _with_lengths(open_cells, everything, options, results)
+    _show_plan(cells, open_cells, results, again=options.again)
     if options.dry_run:
         return 0
     failed: list[str] = []
     if open_cells:
+        for folder in (options.runs, results):
+            _check_writable(folder)
         outcome = _run_all(open_cells, everything, options, results)
         if outcome is None:
             say("interrupted; go on with the same command")
@@ -59,7 +63,7 @@ def reproduce(options: argparse.Namespace) -> int:
         failed = outcome
     for name in failed:
         say(f"failed: {name}, see {options.runs / name}.log")
-    files = table_files(options.table, options.results, data=data, more=everything if options.changes else (), skip=say)
+    files = table_files(options.table, options.results, data=data, skip=say)
     for path, content in files.items():
         write_atomically(path, content)
         say(f"written to {path}")
@@ -68,17 +72,36 @@ def reproduce(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _found(data: str) -> str:
+    """The same name; an unknown one is refused before anything is planned, and so are files that are not there."""
+    data_entry(data)
+    if data not in DATASETS and not Path(data).exists():
+        raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
+    return data
+
+
+def _check_writable(folder: Path) -> None:
+    """Make a folder; a ValueError if files cannot be written there, before hours of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder} ({error}): give another folder, or free this one") from error
+
+
 def _timing(options: argparse.Namespace) -> int:
     """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
     asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
-    asked["--seeds"] = options.seeds != 1
+    asked |= {"--seeds": options.seeds != 1, "--jobs": options.jobs != 1, "--again": options.again}
     if useless := [name for name, value in asked.items() if value]:
         raise ValueError(f"timing measures everything in one run: leave out {', '.join(useless)}")
+    threads = 1 if options.threads is None else options.threads
+    check_timing(repeats=options.repeats, threads=threads)
     if options.dry_run:
         where = options.results / TIMING
         say(f"times of random tasks, {options.repeats} interleaved repeats, into {where}: ten minutes or so")
         return 0
-    threads = 1 if options.threads is None else options.threads
     for path in run_timing(options.results / TIMING, repeats=options.repeats, threads=threads, tell=say):
         say(f"written to {path}")
     return 0
@@ -91,11 +114,13 @@ def _threads(options: argparse.Namespace) -> int:
     return max(1, given(options.threads, torch.get_num_threads()) // options.jobs)
 
 
-def _with_lengths(cells: Sequence[Cell], options: argparse.Namespace) -> list[Cell]:
+def _with_lengths(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
+) -> list[Cell]:
     """Cells with the length of their runs that have begun, or with what the budget buys: the same for all seeds and
-    arms of a model."""
+    arms of a model, also of earlier commands."""
     seconds = None if options.budget is None else read_seconds(options.budget)
-    loaded, measured = functools.cache(load), dict[tuple[str, ...], tuple[float, float]]()
+    loaded, bought = functools.cache(load), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
         if (begun := cell.begun(options.runs)) is not None:
@@ -103,9 +128,12 @@ def _with_lengths(cells: Sequence[Cell], options: argparse.Namespace) -> list[Ce
         elif seconds is None or cell.config.model.learner == "lstm-lm":  # which reads sentences, and is trained in full
             lengthened.append(cell)
         else:
-            if cell.kin not in measured:
-                measured[cell.kin] = _measured(cell, loaded, _threads(options))
-            lengthened.append(within_budget(cell, seconds, *measured[cell.kin]))
+            if cell.kin not in bought:
+                settled = kin_with_length(cell, everything, options.runs, results)
+                if settled is not None:
+                    say(f"{cell.name}: as long as {settled.name}, for the seeds and arms of a model train alike")
+                bought[cell.kin] = settled or within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
+            lengthened.append(cell.as_long_as(bought[cell.kin].config))
     return lengthened
 
 
@@ -125,14 +153,14 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
         torch.set_num_threads(before)
 
 
-def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path) -> None:
+def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path, *, again: bool) -> None:
     """What is there and what will be trained."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
     table = Table(title=f"{len(open_cells)} of {len(cells)} cells to train")
     for header in ("cell", "tasks", "results"):
         table.add_column(header, no_wrap=True)
     for cell in cells:
-        there = len(cell.tests) - len(cell.missing(results))
+        there = len(cell.tests) - len(cell.missing(results, again=again))
         todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
         table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}")
     console.print(table)
@@ -153,11 +181,11 @@ def _run_all(
 ) -> list[str] | None:
     """Train and test cells, `--jobs` at a time; the names of those that failed, or None after an interruption."""
     waiting, running, failed = list(cells), list[_Running](), list[str]()
-    options.runs.mkdir(parents=True, exist_ok=True)
     total = sum(cell.config.train.tasks for cell in cells)
-    finished = 0
+    done = {cell.name: _done(cell, options.runs) for cell in cells}
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
-        overall = progress.add_task("all cells", total=total)
+        # What earlier commands trained is there from the start: it says nothing of the speed of this one.
+        overall = progress.add_task("all cells", total=total, completed=sum(done.values()))
         bars = {}
         try:
             while waiting or running:
@@ -166,24 +194,23 @@ def _run_all(
                 while waiting and len(running) < options.jobs:
                     cell = _next(waiting, running, options.runs)
                     waiting.remove(cell)
-                    done = _done(cell, options.runs)
-                    bars[cell.name] = progress.add_task(cell.name, total=cell.config.train.tasks, completed=done)
+                    tasks = cell.config.train.tasks
+                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=done[cell.name])
                     running.append(_start(cell, everything, options, results))
                 time.sleep(POLL)
                 for each in list(running):
+                    done[each.cell.name] = _done(each.cell, options.runs)
+                    progress.update(bars[each.cell.name], completed=done[each.cell.name])
                     if (state := _next_command(each)) == "running":
                         continue
                     running.remove(each)
                     each.log.close()
                     progress.remove_task(bars.pop(each.cell.name))
-                    finished += each.cell.config.train.tasks
+                    total -= each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
                     if state == "failed":
                         failed.append(each.cell.name)
                     say(f"{each.cell.name}: {state}")
-                tasks = {each.cell.name: _done(each.cell, options.runs) for each in running}
-                for name, trained in tasks.items():
-                    progress.update(bars[name], completed=trained)
-                progress.update(overall, completed=finished + sum(tasks.values()))
+                progress.update(overall, total=total, completed=sum(done.values()))
         finally:
             for each in running:
                 each.process.terminate()  # training saves and stops
@@ -205,9 +232,11 @@ def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> C
 def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> _Running:
     """The first command of a cell; what it prints goes to a file beside its run."""
     threads = _threads(options)
-    resume = (options.runs / cell.name / "config.json").exists()
+    folder = options.runs / cell.name
+    resume = folder.exists() and any(folder.iterdir())
     tests = cell.tests if options.again else cell.missing(results)
-    named = None if resume else named_by(cell, all_cells, options.runs)
+    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
+    named = None if goes_on else named_by(cell, all_cells, options.runs)
     commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
     commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from csn.engine.machine import choose_device, keep_freed_memory
 
@@ -22,13 +24,22 @@ def say(line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+class _Shrinking(TextColumn):
+    """Text that ends in an ellipsis where the terminal is narrow, so that count and time left can be read."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
 def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
     """A bar with a count and the time left, and text columns before it. remembers: the seconds by which it judges."""
     return Progress(
-        *(TextColumn(column) for column in columns),
+        *(_Shrinking(column, table_column=Column()) for column in columns),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
         speed_estimate_period=remembers,
     )
@@ -56,7 +67,8 @@ def prepare_machine(options: argparse.Namespace) -> torch.device:
 
 @contextmanager
 def stop_signal() -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C (or SIGTERM) asks a long job to save and stop; a second one ends the program at once."""
+    """The first Ctrl-C (or SIGTERM, or a closed terminal) asks a long job to save and stop; a second one ends the
+    program at once."""
     asked = False
 
     def ask(number: int, frame: Any) -> None:
@@ -65,7 +77,11 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # nohup means it
+        numbers.append(hangup)
+    previous = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield lambda: asked
     finally:

@@ -67,10 +67,7 @@ def measure_timing(
     *, repeats: int, threads: int, quick: bool = False, on_progress: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """timing.json. quick: tiny networks, little growth, the memory of the floor alone: to see that it works."""
-    if repeats < 3:
-        raise ValueError(f"quartiles need 3 repeats or more, got {repeats}: 11 or more are worth reading")
-    if threads < 1:
-        raise ValueError(f"a measurement needs 1 thread or more, got {threads}")
+    check_timing(repeats=repeats, threads=threads)
     benches = {name: quick_bench(bench) if quick else bench for name, bench in BENCHES.items()}
     axes = quick_axes() if quick else AXES
     peaks = [(name, each, phase) for name in benches for each in benches[name].contenders for phase in PHASES]
@@ -89,6 +86,14 @@ def measure_timing(
         return {**content, "repeats": repeats, "quick": quick, "time": MEANING, **origin()}
     finally:
         torch.set_num_threads(before)
+
+
+def check_timing(*, repeats: int, threads: int) -> None:
+    """Raise ValueError if nothing can be measured so."""
+    if repeats < 3:
+        raise ValueError(f"quartiles need 3 repeats or more, got {repeats}: 11 or more are worth reading")
+    if threads < 1:
+        raise ValueError(f"a measurement needs 1 thread or more, got {threads}")
 
 
 def _counted(tell: Callable[[str], None] | None, total: int) -> Callable[[str], None]:

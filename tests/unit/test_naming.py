@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from csn.cli import main
 from csn.config import Config, load_preset, merge
 from csn.data.strokes import load_strokes
 from csn.data.toy_language import load_toy_language
-from csn.engine.checkpoint import load_checkpoint
+from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.naming import network_of
 from csn.engine.run import new_trainer, open_run, read_log
 from csn.engine.train import StepReport, ValidationReport
@@ -153,6 +154,26 @@ def test_other_names_are_not_taken_over(tmp_path, change):
     with pytest.raises(ValueError, match="leave out --named"):
         new_trainer(configured("adalstm-1-df", **change), data, tmp_path / "two", device=CPU, named=tmp_path / "one")
     assert not (tmp_path / "two").exists()
+
+
+def test_a_run_that_was_killed_while_it_took_over_can_go_on(tmp_path, monkeypatch):
+    data, config = load_toy_language(), configured("adalstm-1-df")
+    one = new_trainer(config, data, tmp_path / "one", device=CPU)
+    run_all(one)
+    one.run()
+
+    def killed_before_the_last(path: Path, *content: Any) -> None:
+        if path.name == "last.safetensors":
+            raise KeyboardInterrupt
+        save_checkpoint(path, *content)
+
+    monkeypatch.setattr("csn.engine.naming.save_checkpoint", killed_before_the_last)
+    with pytest.raises(KeyboardInterrupt):
+        new_trainer(config, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    assert (tmp_path / "two" / "config.json").exists()
+    monkeypatch.undo()
+    two = new_trainer(config, data, tmp_path / "two", device=CPU, resume=True, named=tmp_path / "one")
+    assert run_all(two) == []
 
 
 def test_words_that_mean_something_else_are_not_taken_over(tmp_path):

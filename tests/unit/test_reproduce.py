@@ -9,38 +9,17 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
+from toy_tables import SMALL, TOY
 
 from csn import reproduce
+from csn.budget import within_budget
 from csn.cli import main, parser
 from csn.commands import train_config
 from csn.config import preset_names
 from csn.engine.run import read_log
-from csn.reproduce import Asked, Cell, named_by, plan, read_seconds, tables, within_budget
+from csn.reproduce import Asked, Cell, named_by, plan, tables
+from csn.reproduce_command import _start
 from csn.results import published
-
-SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
-TOY = {
-    "strokes": [
-        {
-            "presets": ["adacnn-df"],
-            "recipes": ["plus"],
-            "tasks": ["5w1s"],
-            "tested": {"5w1s": ["3w1s", "5w1s"]},
-            "set": SMALL,
-        },
-        {"presets": ["prototypical"], "recipes": ["plus"], "tasks": ["5w1s"], "set": SMALL},
-    ],
-}
-
-
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A table of two small cells, tested on two tasks."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "tables", lambda: TOY)
-    monkeypatch.setattr(reproduce, "RANDOM_TASKS", {5: 2})
-    monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
 
 
 def test_larger_tasks_are_fewer():
@@ -117,10 +96,18 @@ def test_another_option_makes_another_cell(toy):
 
 
 @pytest.mark.parametrize(
-    ("change", "word"), [("train.seed=5", "--seeds"), ("data.name=omniglot", "--data"), ("data.way=10", "--rows")]
+    ("change", "word"),
+    [
+        ("train.seed=5", "--seeds"),
+        (" train.seed =5", "--seeds"),
+        ("data.name=omniglot", "--data"),
+        ("data.way=10", "--rows"),
+    ],
 )
 def test_what_makes_a_table_is_no_option(change, word):
-    with pytest.raises(ValueError, match=f"--set {change} would change what the table is of: use {word}"):
+    with pytest.raises(
+        ValueError, match=f"--set {change.replace(' ', '')} would change what the table is of: use {word}"
+    ):
         plan("omniglot", changes=[change])
 
 
@@ -134,6 +121,19 @@ def test_other_data_are_for_the_rows_of_the_table_s_own():
         plan("ablation", data="strokes")
 
 
+def test_the_same_options_in_another_form_make_the_same_cell(toy):
+    said = [["model.filters=6", "model.guard=false"], ["model.guard = false", "model.filters=5", "model.filters= 6"]]
+    (one, _), (two, _) = (plan("strokes", changes=changes) for changes in said)
+    assert one == two
+    assert one.name == "strokes-5w1s-adacnn-df-plus-filters=6-guard=false"
+
+
+def test_the_name_of_a_cell_without_its_seed_chooses_all_of_them(toy):
+    name = "strokes-5w1s-adacnn-df-plus"
+    assert [cell.name for cell in plan("strokes", rows=[name], seeds=3)] == [name, f"{name}-seed1", f"{name}-seed2"]
+    assert [cell.name for cell in plan("strokes", rows=[f"{name}-seed1"], seeds=3)] == [f"{name}-seed1"]
+
+
 def test_rows_that_exclude_each_other_are_refused():
     with pytest.raises(ValueError, match="no cell of omniglot is all of maml, 20w1s"):
         plan("omniglot", rows=["maml", "20w1s"])
@@ -143,40 +143,25 @@ def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets").mkdir()
     planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_: planned.extend(cells))
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_, **__: planned.extend(cells))
     assert main(["reproduce", "mini-imagenet", "--data", "pets", "--dry-run"]) == 0
     assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
     assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
     assert "unknown data set 'nowhere'" in capsys.readouterr().err
+    assert main(["reproduce", "mini-imagenet", "--data", "no/where", "--dry-run"]) == 2
+    assert f"there are no data at {tmp_path / 'no' / 'where'}: check the path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["omniglot", "omniglot.zip", "strokes", "ablation"])
+def test_data_that_are_called_like_others_do_not_take_the_place_of_their_results(name):
+    with pytest.raises(ValueError, match=f"results of /my/{name} would have the names of those of .*: rename it"):
+        plan("omniglot", data=f"/my/{name}")
 
 
 def test_a_path_of_data_gives_its_last_part_to_names(toy):
     cell = plan("strokes", data="/home/me/my pets.zip")[0]
     assert cell.name == "my pets-5w1s-adacnn-df-plus"
     assert "/home/me/my pets.zip" in cell.train_command(Path("runs"), threads=1, resume=False)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("20", 20)])
-def test_a_budget_is_read(text, seconds):
-    assert read_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30 min", "-1m", "0s", "h"])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ValueError, match="write 90s, 30m or 2h"):
-        read_seconds(text)
-
-
-def test_a_budget_buys_tasks_and_validations(toy):
-    cell = plan("strokes")[0]
-    bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
-    # 20 s for ten validations, 80 s for 160 tasks
-    assert (bought.config.train.tasks, bought.config.train.validate_every) == (160, 16)
-    assert "train.validate_every=16" in bought.changes
-    few = within_budget(cell, 30.0, per_task=0.5, validation=10.0)
-    assert (few.config.train.tasks, few.config.train.validate_every) == (40, 40)
-    with pytest.raises(ValueError, match=r"budget of 5 s is too small.*one validation on 4 tasks take 1\d s"):
-        within_budget(cell, 5.0, per_task=0.5, validation=10.0)
 
 
 def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, capsys):
@@ -192,28 +177,11 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert begun is not None
     assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
-    assert cell.begun(tmp_path) is None
+    assert main(["reproduce", "strokes", "--runs", str(tmp_path), "--dry-run"]) == 2
+    assert f"{folder} is a run of other options: remove it, or give other --runs" in capsys.readouterr().err
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
         cell.begun(tmp_path)
-
-
-def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
-    times = iter([(0.5, 2.0), (0.25, 1.0)])
-    monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: next(times))
-    planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, __: planned.extend(cells))
-    assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
-    assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
-
-
-def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
-    seen = []
-    monkeypatch.setattr("csn.reproduce_command.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
-    before = torch.get_num_threads()
-    command = ["reproduce", "strokes", "--rows", "prototypical", "--budget", "9s", "--threads", "4", "--jobs", "2"]
-    assert main([*command, "--dry-run"]) == 0
-    assert (seen, torch.get_num_threads()) == ([2], before)
 
 
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
@@ -280,6 +248,7 @@ def test_results_of_other_options_do_not_count(toy, tmp_path):
     path.write_text(json.dumps(content | {"format": 99}))
     with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
         cell.missing(results)
+    assert main(["reproduce", "strokes", "--results", str(results), "--again", "--dry-run"]) == 0
 
 
 def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
@@ -289,8 +258,12 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
 
     assert main(["reproduce", "timing", "--dry-run"]) == 0
     assert "11 interleaved repeats, into results/timing" in capsys.readouterr().out
-    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2"]) == 2
-    assert "in one run: leave out --rows, --seeds" in capsys.readouterr().err
+    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2", "--jobs", "2", "--again"]) == 2
+    assert "in one run: leave out --rows, --seeds, --jobs, --again" in capsys.readouterr().err
+    assert main(["reproduce", "timing", "--repeats", "0", "--dry-run"]) == 2
+    assert "quartiles need 3 repeats or more, got 0" in capsys.readouterr().err
+    assert main(["reproduce", "strokes", "--threads", "0", "--dry-run"]) == 2
+    assert "--threads must be at least 1, got 0" in capsys.readouterr().err
     monkeypatch.setattr("csn.reproduce_command.run_timing", measured)
     assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
     assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
@@ -302,9 +275,37 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     )
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
     assert "go on with the same command" in capsys.readouterr().out
-    assert not Path("results").exists()
+    assert list(Path("results").iterdir()) == []
     # Asked to stop before it had begun or while it trained, it is gone.
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
+
+
+def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
+    cells, started = plan("strokes"), []
+    monkeypatch.setattr("csn.reproduce_command.named_by", lambda *_: cells[0])
+    monkeypatch.setattr("csn.reproduce_command._spawn", lambda command, log: started.append(command))
+    options = parser().parse_args(["reproduce", "strokes", "--runs", "runs", "--threads", "1"])
+    folder = Path("runs", cells[1].name)
+    folder.mkdir(parents=True)
+
+    def words() -> tuple[bool, bool]:
+        _start(cells[1], cells, options, Path("results")).log.close()
+        return "--resume" in started[-1], "--named" in started[-1]
+
+    assert words() == (False, True)
+    (folder / ".config.json.half").touch()
+    assert words() == (True, True)
+    (folder / "naming").mkdir()
+    (folder / "naming" / "last.safetensors").touch()
+    assert words() == (True, False)
+
+
+@pytest.mark.parametrize("option", ["--results", "--runs"])
+def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, capsys, monkeypatch, option):
+    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained"))
+    Path("taken").touch()
+    assert main(["reproduce", "strokes", option, "taken"]) == 2
+    assert "cannot write to taken (" in capsys.readouterr().err
 
 
 def test_names_are_learned_once_for_a_table(toy, monkeypatch, capsys):

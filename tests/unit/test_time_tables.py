@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from csn import time_tables
-from csn.benches import AXES, BENCHES, FLOOR, IMAGES, PHASES, SENTENCES, Bench, quick_axes, quick_bench
+from csn.benches import AXES, BENCHES, FLOOR, IMAGES, PHASES, SENTENCES, Bench, peak_memory, quick_axes, quick_bench
 from csn.time_tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
 from csn.timing import Floor, Peak, SentenceFloor, over, peak_of, step_times
 from csn.timing_pictures import growth_figure, timing_figure
@@ -279,3 +279,8 @@ def test_a_whole_measurement_asks_for_the_memory_of_every_contender(monkeypatch:
 def test_too_few_repeats_or_threads_are_refused(wrong: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         measure_timing(**{"repeats": 3, "threads": 1, **wrong})
+
+
+def test_a_process_that_fails_is_told_by_its_last_line():
+    with pytest.raises(ValueError, match=r"memory of nothing, train, could not be measured \(.*nothing.*\): free some"):
+        peak_memory("images", "nothing", "train", threads=1, small=True)

@@ -11,7 +11,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -49,6 +49,13 @@ class Namer(MatchingNetwork):
     def name(self, x: Tensor) -> Tensor:
         """(examples, *input) -> logits (examples, training classes)."""
         return self.names(self.embedding(x))
+
+
+class Named(NamedTuple):
+    """The named network of a run: its checkpoints and the log of its naming."""
+
+    checkpoints: dict[str, tuple[dict[str, Tensor], dict[str, Any]]]
+    log: bytes
 
 
 class NamingTrainer(TrainingLoop):
@@ -130,7 +137,10 @@ def network_of(learner: FewShotLearner) -> nn.Module:
 
 
 def named_alike(one: Config, other: Config) -> bool:
-    """Whether the same network learns the same names in both, by the same options and seed."""
+    """Whether the same network learns the same names in both, by the same options and seed.
+
+    But for train.clip, by which naming clips too: presets that differ in it share their names.
+    """
     return (
         (one.naming, one.data.name, one.data.image_size) == (other.naming, other.data.name, other.data.image_size)
         and (one.train.seed, one.train.augment) == (other.train.seed, other.train.augment)
@@ -143,11 +153,11 @@ def has_named(run: Path) -> bool:
     return (run / FOLDER / "best.safetensors").exists() and (run / "last.safetensors").exists()
 
 
-def take_over(run: Path, trainer: NamingTrainer, config: Config) -> None:
-    """Give a trainer's folder the named network of another run: it need not learn the names again."""
+def check_named(run: Path, trainer: NamingTrainer, config: Config) -> Named:
+    """The named network of another run, as a trainer of the same names can take it over; a ValueError if it cannot."""
     if not has_named(run):
         raise ValueError(f"{run} has not learned names and gone on to tasks: give another run, or leave out --named")
-    found = {name: load_checkpoint(run / FOLDER / name) for name in ("last.safetensors", "best.safetensors")}
+    found = {name: load_checkpoint(run / FOLDER / name) for name in ("best.safetensors", "last.safetensors")}
     shapes = {f"model.{name}": tensor.shape for name, tensor in trainer.learner.state_dict().items()}
     for tensors, metadata in found.values():
         about = metadata["about"]
@@ -159,7 +169,13 @@ def take_over(run: Path, trainer: NamingTrainer, config: Config) -> None:
                 f"{run} named other classes, by other options or with another network: give a run of the same data, "
                 f"network, seed and naming, or leave out --named"
             )
-    for name, (tensors, metadata) in found.items():
+    log = run / FOLDER / "log.jsonl"  # what it took
+    return Named(found, log.read_bytes() if log.exists() else b"")
+
+
+def take_over(named: Named, trainer: NamingTrainer) -> None:
+    """Give a trainer's folder the named network of another run: it need not learn the names again."""
+    if named.log:
+        write_atomically(trainer.folder / "log.jsonl", named.log)
+    for name, (tensors, metadata) in named.checkpoints.items():  # last.safetensors, by which to go on, as the last
         save_checkpoint(trainer.folder / name, tensors, metadata | {"about": trainer.about})
-    if (log := run / FOLDER / "log.jsonl").exists():  # what it took
-        write_atomically(trainer.folder / log.name, log.read_bytes())

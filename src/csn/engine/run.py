@@ -29,6 +29,7 @@ from csn.engine import naming
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
+from csn.engine.lock import lock_folder
 from csn.engine.naming import NamingTrainer
 from csn.engine.origin import origin
 from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
@@ -100,19 +101,22 @@ def new_trainer(
     elif named is not None:
         raise ValueError(f"{config.preset} ({config.recipe}) learns no names first: leave out --named")
     trainer.first = first
-    if resume and trainer.last.exists():  # a run may have died before its first checkpoint
-        trainer.resume(same_configuration)
-        trainer.first = None
-    elif resume and first is not None and first.last.exists():
-        first.resume(same_configuration)
-    else:
-        if named is not None and first is not None:
-            naming.take_over(named, first, config)
-            first.resume(same_configuration)
+    # A run may have died before its first checkpoint.
+    begun = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
+    taken = None if begun or named is None or first is None else naming.check_named(named, first, config)
+    trainer.lock = lock_folder(folder)
+    if not begun:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
+    if taken is not None and first is not None:
+        naming.take_over(taken, first)  # after config.json: a run that has checkpoints has everything
+    if begun and trainer.last.exists():
+        trainer.resume(same_configuration)
+        trainer.first = None
+    elif first is not None and (begun or taken is not None):
+        first.resume(same_configuration)
     return trainer
 
 

@@ -22,6 +22,7 @@ from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
+from csn.engine.lock import FolderLock
 from csn.learner import FewShotLearner
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
@@ -60,6 +61,8 @@ class TrainingLoop(ABC):
     unit = "tasks"
     first: TrainingLoop | None = None
     """The loop to run before this one, on parts of the same learner."""
+    lock: FolderLock | None = None
+    """What keeps other processes from training in its folder."""
     validation: EpisodeSource
 
     def __init__(
@@ -71,9 +74,7 @@ class TrainingLoop(ABC):
         about: dict[str, Any] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        for name, least in (("tasks", 1), ("tasks_per_step", 1), ("validate_every", 1), ("validation_tasks", 2)):
-            if getattr(config, name) < least:
-                raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
+        check_counts(config)
         self.learner, self.config, self.folder = learner.to(device), config, folder
         self.about, self.device = about or {}, device
         self.optimizer = build_optimizer(learner, config)
@@ -198,6 +199,13 @@ class Trainer(TrainingLoop):
         output = self.learner(episode)
         loss = self._descend(output.loss, count)
         return StepReport(self.tasks, loss, float(task_accuracies(output.logits, episode.query.y).mean()))
+
+
+def check_counts(config: TrainConfig) -> None:
+    """Raise ValueError if there is nothing to train or to choose a model on."""
+    for name, least in (("tasks", 1), ("tasks_per_step", 1), ("validate_every", 1), ("validation_tasks", 2)):
+        if getattr(config, name) < least:
+            raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
 
 
 def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:

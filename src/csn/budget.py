@@ -1,0 +1,76 @@
+"""How long a cell trains: as others of its model do, or as many tasks as a budget of time buys on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from csn.config import Config
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.evaluate import evaluate
+from csn.reproduce import Cell
+from csn.timing import training_step
+
+VALIDATIONS = 10  # at most, within a budget
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def read_seconds(text: str) -> float:
+    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
+    """The same cell with as many training tasks as take about `seconds`, validations included.
+
+    per_task and validation: seconds of a training task and of a validation. What names classes first comes on top.
+    """
+    train = cell.config.train
+    least = validation + per_task * train.tasks_per_step
+    if seconds < least:
+        raise ValueError(
+            f"a budget of {seconds:.0f} s is too small for {cell.name}: one step and one validation on "
+            f"{train.validation_tasks} tasks take {least:.0f} s; give more, or --set train.validation_tasks=N"
+        )
+    count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
+    tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
+    every = max(1, -(-tasks // count))
+    return cell.trained_for(tasks=tasks, validate_every=every)
+
+
+def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
+    """Seconds of a training task and of a validation, on this machine as busy as it is."""
+    tasks, train = config.data, config.train
+    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
+    training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
+    step, times = training_step(learner, training.batch(0, train.tasks_per_step), train), []
+    for _ in range(4):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+    few = min(20, train.validation_tasks)
+    started = time.perf_counter()
+    evaluate(learner, EpisodeSource(data, "val", queries=5, **sizes), few, device=torch.device("cpu"))
+    validation = (time.perf_counter() - started) / few * train.validation_tasks
+    return statistics.median(times[1:]) / train.tasks_per_step, validation
+
+
+def kin_with_length(cell: Cell, others: Iterable[Cell], runs: Path, results: Path) -> Cell | None:
+    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result."""
+    kin = [other for other in others if other.kin == cell.kin]
+    for settled, folder in ((Cell.begun, runs), (Cell.tested, results)):
+        for other in kin:
+            with contextlib.suppress(ValueError):  # what cannot be read settles nothing
+                if (found := settled(other, folder)) is not None:
+                    return found
+    return None

@@ -1,0 +1,44 @@
+"""One training in a folder at a time: two that write the same checkpoints and log would spoil both."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+
+class FolderLock:
+    """Keeps other processes from training in a folder for as long as it lives; it leaves no file there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.handle = os.open(folder, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.handle)  # which also unlocks
+
+
+# A process may open a folder again while its own trainer is still there, e.g. to go on.
+_HELD: weakref.WeakValueDictionary[Path, FolderLock] = weakref.WeakValueDictionary()
+
+
+def lock_folder(folder: Path) -> FolderLock | None:
+    """The lock of a folder, which is made if it is missing; a ValueError if another process has it.
+
+    None on Windows, which opens no folders.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        return None
+    path = folder.resolve()
+    if (lock := _HELD.get(path)) is None:
+        lock = FolderLock(path)
+        try:
+            fcntl.flock(lock.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder} is being trained by another process: wait for it or stop it") from None
+        except OSError:  # a file system without locks
+            pass
+        _HELD[path] = lock
+    return lock

@@ -1,0 +1,90 @@
+"""`csn reproduce --budget`: what a time buys, and that the seeds and arms of a model train alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from toy_tables import write_result
+
+from csn.budget import read_seconds, within_budget
+from csn.cli import main
+from csn.config import Config
+from csn.reproduce import Cell, plan
+
+
+def begin(cell: Cell, runs: Path) -> None:
+    """A run of a cell that has got as far as its options."""
+    (runs / cell.name).mkdir(parents=True)
+    (runs / cell.name / "config.json").write_text(cell.config.to_json())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("20", 20)])
+def test_a_budget_is_read(text, seconds):
+    assert read_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30 min", "-1m", "0s", "h"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="write 90s, 30m or 2h"):
+        read_seconds(text)
+
+
+def test_a_budget_buys_tasks_and_validations(toy):
+    cell = plan("strokes")[0]
+    bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
+    # 20 s for ten validations, 80 s for 160 tasks
+    assert (bought.config.train.tasks, bought.config.train.validate_every) == (160, 16)
+    assert "train.validate_every=16" in bought.changes
+    few = within_budget(cell, 30.0, per_task=0.5, validation=10.0)
+    assert (few.config.train.tasks, few.config.train.validate_every) == (40, 40)
+    with pytest.raises(ValueError, match=r"budget of 5 s is too small.*one validation on 4 tasks take 1\d s"):
+        within_budget(cell, 5.0, per_task=0.5, validation=10.0)
+
+
+def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
+    times = iter([(0.5, 2.0), (0.25, 1.0)])
+    monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: next(times))
+    planned = []
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, *__, **___: planned.extend(cells))
+    assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
+    assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
+
+
+def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
+    seen = []
+    monkeypatch.setattr("csn.reproduce_command.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
+    before = torch.get_num_threads()
+    command = ["reproduce", "strokes", "--rows", "prototypical", "--budget", "9s", "--threads", "4", "--jobs", "2"]
+    assert main([*command, "--dry-run"]) == 0
+    assert (seen, torch.get_num_threads()) == ([2], before)
+
+
+@pytest.mark.parametrize("settle", [begin, write_result])
+def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, capsys, settle):
+    monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: (0.25, 1.0))
+    lengths: dict[str, Config] = {}
+    monkeypatch.setattr(
+        "csn.reproduce_command._show_plan",
+        lambda _, cells, *__, **___: lengths.update({c.name: c.config for c in cells}),
+    )
+    before = within_budget(plan("strokes", seeds=3)[2], 100.0, per_task=0.5, validation=2.0)
+    settle(before, Path("out"))
+    command = ["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--runs", "out", "--results", "out"]
+    assert main([*command, "--rows", "strokes-5w1s-adacnn-df-plus", "--dry-run"]) == 0
+    assert {config.train.tasks for config in lengths.values()} == {160}
+    assert f"as long as {before.name}, for the seeds" in capsys.readouterr().out
+    lengths.clear()
+    assert main([*command, "--rows", "prototypical", "--dry-run"]) == 0
+    assert {config.train.tasks for config in lengths.values()} == {360}  # another model has a length of its own
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [("validation_tasks=0", 2), ("validation_tasks=-1", 2), ("tasks_per_step=0", 1), ("tasks=0", 1)],
+)
+def test_too_few_tasks_are_refused_before_anything_is_measured(toy, capsys, change, least):
+    name, _, value = change.partition("=")
+    assert main(["reproduce", "strokes", "--budget", "100s", "--set", f"train.{change}", "--dry-run"]) == 2
+    assert f"train.{name} must be at least {least}, got {value}" in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""The tables beside result files: the same whatever command wrote them last."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from toy_tables import TOY, write_result
+
+from csn.reproduce import plan
+from csn.table_files import all_table_files, table_files
+
+NAME = "strokes-5w1s-prototypical-plus"
+
+
+def files_in(content: bytes) -> list[str]:
+    return [row["file"] for row in csv.DictReader(content.decode().splitlines())]
+
+
+def test_a_table_has_every_seed_and_change_of_its_cells_and_nothing_else(toy):
+    results, said = Path("results"), list[str]()
+    own, changed = ([*plan("strokes", rows=["prototypical"], seeds=11, changes=c)] for c in ((), ["model.filters=6"]))
+    for cell in (own[0], own[9], own[10], changed[0], changed[2]):
+        write_result(cell, results)
+    # Another arm, another test, and one that is not what its name says.
+    write_result(own[0], results, f"{NAME}-raw-beta.json")
+    write_result(own[0], results, f"{NAME}-filters=6-all-inclusive.json", formed="all-inclusive")
+    write_result(own[0], results, f"{NAME}-seed3.json", shot=2)
+    expected = [f"{NAME}{rest}.json" for rest in ("", "-seed9", "-seed10", "-filters=6", "-filters=6-seed2")]
+    table = table_files("strokes", results, skip=said.append)
+    assert files_in(table[results / "strokes.csv"]) == expected
+    assert len(said) == 1
+    assert f"{NAME}-seed3.json is of another training or test than its name says" in said[0]
+    assert table_files("strokes", results, data="strokes", skip=said.append) == table
+    (results / "strokes.md").touch()
+    assert all_table_files(results, skip=said.append) == table
+
+
+def test_other_data_have_one_table_with_the_rows_of_all(toy, monkeypatch):
+    monkeypatch.setitem(TOY, "words", [{"presets": ["matching"], "recipes": ["plus"], "tasks": ["5w1s"]}])
+    results = Path("results")
+    for table, preset in (("strokes", "prototypical"), ("words", "matching")):
+        write_result(plan(table, rows=[preset], data="/my/pets")[0], results)
+    for table in ("strokes", "words"):
+        content = table_files(table, results, data="/my/pets", skip=pytest.fail)[results / "pets.csv"]
+        assert files_in(content) == [f"pets-5w1s-{name}-plus.json" for name in ("prototypical", "matching")]
+
+
+def test_a_size_in_the_name_of_the_data_stays(toy):
+    cell = plan("strokes", rows=["adacnn-df"], data="/my/pets-5w1s")[0]
+    assert [cell.result(test) for test in cell.tests] == [
+        f"pets-5w1s-{size}-adacnn-df-plus.json" for size in ("3w1s", "5w1s")
+    ]
