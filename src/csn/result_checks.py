@@ -85,7 +85,7 @@ def problem_of_overhead(row: Mapping[str, Any]) -> str:
     """What is wrong with a row of the cost of adaptation; nothing if it can be used."""
     if wrong := [name for name, kind in _ROW_OF_OVERHEAD.items() if not _is(row.get(name), kind)]:
         return f"does not say {', '.join(wrong)} in a row"
-    if not all(_numbers(row[name], 3) for name in ("df", "gradient")):
+    if not all(_numbers(row.get(name, [0, 0, 0]), 3) for name in ("df", "df-end-to-end", "gradient")):
         return "has no quartiles as df and gradient in a row"
     peak = row.get("peak_mb", {})
     if not isinstance(peak, dict) or not _numbers(list(peak.values())):

@@ -240,6 +240,14 @@ def _commands(rows: Iterable[Result], folder: str) -> str:
 WRITERS = {"": accuracy_table, "commands": _commands, "grid": grid_table}
 
 
+# What benchmarks/overhead.py measures; older files lack the second.
+OVERHEAD_KINDS = {
+    "df": "direct feedback",
+    "df-end-to-end": "direct feedback, end to end",
+    "gradient": "error gradient",
+}
+
+
 def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
     """Markdown: accuracy, training tasks and time, and the time of a task as a ratio to the floor."""
     lines = ["| learner | accuracy | training tasks | time | training, x floor | inference, x floor | file |"]
@@ -258,12 +266,15 @@ def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
 
 def overhead_table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
-    lines = ["| tasks | phase | direct feedback | error gradient |", "|---|---|---|---|"]
+    kinds = {kind: name for kind, name in OVERHEAD_KINDS.items() if all(kind in row for row in rows)}
+    head = ["tasks", "phase", *kinds.values()]
     if has_memory := all("peak_mb" in row for row in rows):
-        lines = [f"{lines[0]} peak MB: floor, direct feedback, gradient |", f"{lines[1]}---|"]
+        head.append(f"peak MB: floor, {', '.join(kinds.values())}")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
-        cells = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row["df"], row["gradient"]))
-        lines.append(f"| {row['tasks']} | {row['phase']} | {' | '.join(cells)} |")
+        cells = [str(row["tasks"]), row["phase"]]
+        cells += (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row[kind] for kind in kinds))
         if has_memory:
-            lines[-1] += f" {', '.join(f'{megabytes:,}' for megabytes in row['peak_mb'].values())} |"
+            cells.append(", ".join(f"{megabytes:,}" for megabytes in row["peak_mb"].values()))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
