@@ -28,8 +28,9 @@ def write_result(cell: Cell, results: Path, name: str = "", **asked: object) -> 
     """The file of a cell's last test, or one of another name; asked: what its tasks are instead."""
     test = cell.tests[-1]
     tasks = {"data": cell.config.data.label, "way": test.way, "shot": test.shot, "tasks": test.tasks} | asked
-    content = {"summary": {"trained": {"accuracy": 0.5, "interval": 0.1}}, "accuracies": {"trained": [0.4, 0.6]}}
-    content |= {"evaluation": tasks, "config": json.loads(cell.config.to_json()), "trained": TRAINED}
+    content = {"summary": {"trained": {"accuracy": 0.5, "interval": 0.1}}, "evaluation": tasks, "trained": TRAINED}
+    content |= {"accuracies": {"trained": [0.4, 0.6] * (tasks["tasks"] // 2)}, "command": "csn evaluate"}
+    content |= {"config": json.loads(cell.config.to_json())}
     results.mkdir(parents=True, exist_ok=True)
     path = results / (name or cell.result(test))
     path.write_text(json.dumps(content))
