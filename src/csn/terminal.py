@@ -37,7 +37,7 @@ def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
     """A bar with a count and the time left, and text columns before it. remembers: the seconds by which it judges."""
     return Progress(
         *(_Shrinking(column, table_column=Column()) for column in columns),
-        BarColumn(),
+        BarColumn(bar_width=20),  # with loss, accuracy and speed before it, 80 columns are enough
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,

@@ -28,6 +28,15 @@ def test_a_long_name_leaves_room_for_count_bar_and_time(monkeypatch):
     assert "-:--:--" in line
 
 
+def test_loss_accuracy_and_speed_fit_on_a_line(monkeypatch):
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(terminal, "console", console)
+    progress = terminal.progress_bar("{task.description}", "{task.fields[speed]}")
+    progress.add_task("loss 0.510  accuracy 85.12 %", total=1400, completed=700, speed="2.3 tasks/s")
+    console.print(progress.get_renderable())
+    assert "loss 0.510  accuracy 85.12 % 2.3 tasks/s ━" in console.file.getvalue()
+
+
 def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
     before, bars = {"strokes-5w1s-adacnn-df-plus": 6}, []
     made = reproduce_command.progress_bar
