@@ -73,7 +73,7 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     train.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
     _add_changes(train)
     train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
-    train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped")
+    train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped, or beyond it")
     train.add_argument(
         "--named",
         type=Path,
@@ -178,7 +178,10 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
     )
     reproduce.add_argument("--threads", type=int, help="CPU threads in all (default: all cores; of `timing` one)")
     reproduce.add_argument(
-        "--again", action="store_true", help="also cells whose result files are there: a finished run is tested again"
+        "--again",
+        action="store_true",
+        help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
+        "trained on",
     )
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     reproduce.add_argument(

@@ -21,6 +21,7 @@ from typing import Any
 
 from csn.build import DATASETS
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
+from csn.engine.lengthen import lengthened
 from csn.engine.naming import has_named, named_alike
 from csn.engine.train import check_counts
 from csn.results import Result, changes_of, read_result
@@ -132,6 +133,21 @@ class Cell:
         if _without_length(config) != _without_length(self.config):
             raise ValueError(f"{path.parent} is a run of other options: remove it, or give other --runs")
         return self.as_long_as(config)
+
+    def trained_on(self, asked: Cell, changes: Sequence[str]) -> Cell:
+        """This begun cell with the length that was asked for by `changes`, if that is more tasks; else as it is."""
+        named = [change.partition("=")[0].strip() for change in changes]
+        tasks, wanted = self.config.train.tasks, asked.config
+        if "train.tasks" not in named or wanted.train.tasks <= tasks:
+            return self
+        if lengthened(self.config, wanted) == self.config:
+            raise ValueError(
+                f"{self.name} began with {tasks:,} tasks and cannot go on to {wanted.train.tasks:,}, for its rate "
+                f"falls towards its end or its last step was a smaller one: remove its run to train it anew, or leave "
+                f"out --set train.tasks"
+            )
+        length = [name for name in ("tasks", "validate_every") if f"train.{name}" in named]
+        return self.trained_for(**{name: getattr(wanted.train, name) for name in length})
 
     def tested(self, results: Path) -> Cell | None:
         """The same with the length of the training that one of its result files is of, where there is one."""

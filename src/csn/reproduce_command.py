@@ -117,14 +117,14 @@ def _threads(options: argparse.Namespace) -> int:
 def _with_lengths(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
 ) -> list[Cell]:
-    """Cells with the length of their runs that have begun, or with what the budget buys: the same for all seeds and
-    arms of a model, also of earlier commands."""
+    """Cells with the length of their runs that have begun, unless more tasks were asked for, or with what the budget
+    buys: the same for all seeds and arms of a model, also of earlier commands."""
     seconds = None if options.budget is None else read_seconds(options.budget)
     loaded, bought = functools.cache(load), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
         if (begun := cell.begun(options.runs)) is not None:
-            lengthened.append(begun)
+            lengthened.append(begun.trained_on(cell, options.changes))
         elif seconds is None or cell.config.model.learner == "lstm-lm":  # which reads sentences, and is trained in full
             lengthened.append(cell)
         else:

@@ -226,14 +226,20 @@ def _commands(rows: Iterable[Result], folder: str) -> str:
     for result in rows:
         if result.learner == TRAINED:
             trained = result.content["trained"]
-            commit, dash, dirty = trained["commit"].partition("-")
+            begun = "".join(f", begun at {_short(part['commit'])}" for part in trained.get("earlier", [])[:1])
             lines.append(
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
                 f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {_last(result):,} "
                 f"{result.unit}.\n"
-                f"  `{trained['command']}` at `{commit[:12]}{dash}{dirty}`, then `{result.content['command']}`."
+                f"  `{trained['command']}` at {_short(trained['commit'])}{begun}, then `{result.content['command']}`."
             )
     return "\n".join(lines)
+
+
+def _short(commit: str) -> str:
+    """A commit as it is usually written, with what is said of it."""
+    name, dash, dirty = commit.partition("-")
+    return f"`{name[:12]}{dash}{dirty}`"
 
 
 # What a word before the name of a data set makes of its results.

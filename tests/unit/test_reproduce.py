@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from toy_tables import SMALL, TOY
+from toy_tables import SMALL, TOY, write_result
 
 from csn import reproduce
 from csn.budget import within_budget
@@ -182,6 +182,35 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
         cell.begun(tmp_path)
+
+
+def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys):
+    constant = ["--set", "train.schedule=constant"]
+    cell = plan("strokes", changes=["train.schedule=constant"])[0]
+    folder = tmp_path / cell.name
+    folder.mkdir()
+    (folder / "config.json").write_text(cell.trained_for(tasks=24, validate_every=12).config.to_json())
+    write_result(cell, Path("out"))
+    asked = ["reproduce", "strokes", "--rows", "adacnn-df", "--runs", str(tmp_path), "--results", "out", "--dry-run"]
+
+    def planned(*options: str) -> str:
+        assert main([*asked, *options]) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if cell.name in line).split("│")[2].strip()
+
+    assert planned(*constant) == "24"  # one of two tests is there, the other of as many tasks
+    assert planned(*constant, "--set", "train.tasks=48") == "48"
+    assert planned(*constant, "--set", "train.tasks=16") == "24"
+    longer = plan("strokes", changes=["train.schedule=constant", "train.tasks=48", "train.validate_every=6"])[0]
+    begun = cell.begun(tmp_path)
+    assert begun is not None
+    for named, every in ((["train.tasks=48"], 12), (["train.tasks=48", "train.validate_every=6"], 6)):
+        train = begun.trained_on(longer, named).config.train
+        assert (train.tasks, train.validate_every) == (48, every)
+    falling = plan("strokes")[0]
+    (tmp_path / falling.name).mkdir()
+    (tmp_path / falling.name / "config.json").write_text(falling.config.to_json())
+    assert main([*asked, "--set", "train.tasks=48"]) == 2
+    assert "began with 8 tasks and cannot go on to 48, for its rate falls" in capsys.readouterr().err
 
 
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):

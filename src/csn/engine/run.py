@@ -29,6 +29,7 @@ from csn.engine import naming
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
+from csn.engine.lengthen import lengthened, restate
 from csn.engine.lock import lock_folder
 from csn.engine.naming import NamingTrainer
 from csn.engine.origin import origin
@@ -60,7 +61,8 @@ def new_trainer(
     resume: bool = False,
     named: Path | None = None,
 ) -> TrainingLoop:
-    """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped.
+    """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped: before its
+    end, or there if this one is longer.
 
     data: classes for episodes, or running text for a language model. named: a run whose named network to begin with.
     """
@@ -117,15 +119,21 @@ def new_trainer(
         trainer.first = None
     elif first is not None and (begun or taken is not None):
         first.resume(same_configuration)
+    if begun:
+        restate(folder, config, about)
     return trainer
 
 
 def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Whether two runs are of one configuration; an option that is younger than the stored one had its default then."""
+    """Whether two runs are of one configuration, or the stored one is the beginning of the asked one.
+
+    An option that is younger than the stored one had its default then.
+    """
     try:
         config = config_from_json(json.dumps(stored["config"]))
     except ValueError:  # an option that no longer exists
         return False
+    config = lengthened(config, config_from_json(json.dumps(asked["config"])))
     return stored | {"config": json.loads(config.to_json())} == asked
 
 

@@ -90,8 +90,8 @@ class TrainingLoop(ABC):
         tensors, metadata = load_checkpoint(self.last)
         if not same(metadata["about"], self.about):
             raise ValueError(
-                f"{self.last} belongs to another configuration: resume with the options it was trained with, or train "
-                f"into another folder"
+                f"{self.last} belongs to another configuration: resume with the options it was trained with (at a "
+                f"constant rate also for more tasks), or train into another folder"
             )
         self.learner.load_state_dict({n[6:]: tensor for n, tensor in tensors.items() if n.startswith("model.")})
         restore_optimizer(self.optimizer, tensors)
