@@ -235,6 +235,8 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         ("evaluation.split", 5, "says something else than text as split in 'evaluation'"),
         ("evaluation.formed", "twice", "has 'twice' as formed in 'evaluation', where random or"),
         ("evaluation.way", True, "does not say way in 'evaluation'"),
+        ("trained.earlier", {"commit": "a"}, "has no list of commits as 'earlier' in 'trained'"),
+        ("trained.earlier", [{"command": "csn"}], "has no list of commits as 'earlier' in 'trained'"),
         ("trained.validation_curve", [5], "has no pairs of tasks and accuracy"),
     ],
 )
