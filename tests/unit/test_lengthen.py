@@ -79,6 +79,14 @@ def test_the_files_of_a_longer_run_say_what_it_is_now_and_how_it_came_about() ->
     assert ", begun at `" in line
 
 
+def test_a_run_without_files_about_itself_goes_on_too() -> None:
+    train("run", 8)
+    for name in ("origin.json", "config.json"):
+        Path("run", name).unlink()
+        assert train("run", 12 if name == "origin.json" else 16, "--resume") == 0
+    assert read("run/origin.json")["earlier"] == []
+
+
 def test_going_on_as_before_changes_no_file() -> None:
     train("run", 8)
     names = ("config.json", "origin.json", "best.safetensors", "last.safetensors")

@@ -35,6 +35,6 @@ def restate(folder: Path, config: Config, about: dict[str, Any]) -> None:
         tensors, metadata = load_checkpoint(best)
         save_checkpoint(best, tensors, metadata | {"about": about})
     earlier = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
-    history = [*earlier.pop("earlier", []), earlier]
+    history = [*earlier.pop("earlier", []), *([earlier] if earlier else [])]
     write_atomically(made, (json.dumps({**origin(), "earlier": history}, indent=2) + "\n").encode())
     write_atomically(path, config.to_json().encode())
