@@ -118,7 +118,8 @@ class Cell:
 
     def trained_for(self, **length: int) -> Cell:
         """The same with another length of training: tasks, validate_every, validation_tasks."""
-        changes = (*self.changes, *(f"train.{name}={value}" for name, value in length.items()))
+        others = (change for change in self.changes if change.partition("=")[0] not in {f"train.{n}" for n in length})
+        changes = (*others, *(f"train.{name}={value}" for name, value in length.items()))
         return dataclasses.replace(self, config=merge(self.config, {"train": length}), changes=changes)
 
     def begun(self, runs: Path) -> Cell | None:

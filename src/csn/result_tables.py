@@ -149,11 +149,19 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
         result, baseline = seeds[0], _baseline_of(seeds[0], arms)
         shared = {each.seed for each in seeds} & {each.seed for each in baseline}
         ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
-        against = _signed(difference(ours, theirs)) if shared else ""
+        against = _against(ours, theirs) if shared else ""
         model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
         cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
+
+
+def _against(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
+    """By how much an arm is above its baseline of the same seeds, and from where to where single seeds reach: the
+    interval over tasks knows nothing of other seeds."""
+    shown = _signed(difference(ours, theirs))
+    single = sorted(100 * difference([one], [other]).mean for one, other in zip(ours, theirs, strict=True))
+    return shown if len(ours) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
 
 
 def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:

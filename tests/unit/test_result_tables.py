@@ -61,7 +61,14 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     Path("results/ablation/s.json").write_text(json.dumps(again))
     assert cli.main(["report", "--pages", "page.md"]) == 0
     assert [line.split(" | ")[3] for line in Path("page.md").read_text().splitlines()[4:-1]] == [r[3] for r in rows[1:]]
-    Path("results/ablation/s.json").unlink()
+    other = json.loads(Path("results/ablation/b.json").read_text()) | {"accuracies": {"trained": [0.5, 0.3, 0.1]}}
+    other["config"]["train"]["seed"] = 1
+    Path("results/ablation/t.json").write_text(json.dumps(other))
+    assert cli.main(["report", "--pages", "page.md"]) == 0
+    against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
+    assert against == "+10.00 ± 9.80 (by seed +0.00 to +20.00)"  # the mean over tasks of 15, 15 and 0 points
+    for name in ("s", "t"):
+        Path(f"results/ablation/{name}.json").unlink()
     unnamed = content | {"config": content["config"] | {"naming": {"epochs": 0}}}
     Path("results/ablation/y.json").write_text(json.dumps(unnamed | {"accuracies": {"trained": [0.1, 0.1, 0.1]}}))
     assert cli.main(["report", "--pages", "page.md"]) == 0
