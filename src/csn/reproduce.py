@@ -21,7 +21,7 @@ from typing import Any
 
 from csn.build import DATASETS
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
-from csn.engine.lengthen import lengthened
+from csn.engine.lengthen import LENGTH, lengthened
 from csn.engine.naming import has_named, named_alike
 from csn.engine.train import check_counts
 from csn.results import Result, changes_of, read_result
@@ -147,7 +147,7 @@ class Cell:
                 f"falls towards its end or its last step was a smaller one: remove its run to train it anew, or leave "
                 f"out --set train.tasks"
             )
-        length = [name for name in ("tasks", "validate_every") if f"train.{name}" in named]
+        length = [name for name in LENGTH if f"train.{name}" in named]
         return self.trained_for(**{name: getattr(wanted.train, name) for name in length})
 
     def tested(self, results: Path) -> Cell | None:

@@ -10,7 +10,7 @@ from csn.config import Config, config_from_json, merge
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.origin import origin
 
-_LENGTH = ("tasks", "validate_every")
+LENGTH = ("tasks", "validate_every")  # what a longer training may have otherwise
 
 
 def lengthened(config: Config, asked: Config) -> Config:
@@ -18,7 +18,7 @@ def lengthened(config: Config, asked: Config) -> Config:
     its, longer = config.train, asked.train
     # A last step of fewer tasks than the others is no step of the longer training.
     is_beginning = its.schedule == "constant" and its.tasks < longer.tasks and its.tasks % its.tasks_per_step == 0
-    return merge(config, {"train": {name: getattr(longer, name) for name in _LENGTH}}) if is_beginning else config
+    return merge(config, {"train": {name: getattr(longer, name) for name in LENGTH}}) if is_beginning else config
 
 
 def restate(folder: Path, config: Config, about: dict[str, Any]) -> None:
