@@ -32,7 +32,8 @@ from csn.pictures import comparison_figure, contact_sheet
 from csn.report import task_figure, task_in_words, write_report
 from csn.reproduce_command import reproduce
 from csn.result_tables import fill, marked_pages
-from csn.results import difference, json_bytes, read_results, results_in
+from csn.result_writing import json_bytes
+from csn.results import difference, read_results, results_in
 from csn.sentence_pictures import class_table, sentence_tables
 from csn.table_files import all_table_files
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal

@@ -30,7 +30,8 @@ from csn.engine.run import open_run
 from csn.learner import FewShotLearner
 from csn.model import CSN
 from csn.protocol import setting_of
-from csn.results import json_bytes, read_result, result_content
+from csn.result_writing import json_bytes, result_content
+from csn.results import read_result
 from csn.timing import floor_of, inference_step, ratios, training_step
 
 NEAREST = "nearest neighbour"

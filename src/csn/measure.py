@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.table import Table
@@ -21,10 +22,12 @@ from csn.engine.evaluate import evaluate as evaluate_tasks
 from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
+from csn.pretrained import shipped_names, shipped_run
 from csn.protocol import SOURCES, setting_of
-from csn.results import json_bytes, result_content, results_in
+from csn.result_writing import json_bytes, result_content
+from csn.results import results_in
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
-from csn.verify import ask_again, check_summary, checkpoint_of
+from csn.verify import ask_again, check_summary, checkpoint_of, is_of
 
 RANDOM_TASKS = 400
 QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
@@ -68,7 +71,7 @@ def verify(path: Path, folder: Path | None, data: str | None = None) -> int:
         raise ValueError(f"{path} has no accuracies of tasks: only result files of csn evaluate can be verified")
     content = found[0].content
     say(f"{path}: {check_summary(content)}, as its {content['evaluation']['tasks']} tasks say")
-    run = checkpoint_of(content, folder)
+    run = checkpoint_of(content, folder) or _shipped(content)
     if run is None:
         say("its checkpoint is not here: give its run, csn report RUN --verify RESULT, or make it again with")
         say(f"  {content['trained'].get('command', 'csn train (not recorded)')}\n  {content['command']}")
@@ -82,6 +85,14 @@ def verify(path: Path, folder: Path | None, data: str | None = None) -> int:
         verdict = ask_again(content, run, loaded, device=torch.device("cpu"), on_progress=tell)
     say(f"asked again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks alike")
     return 0 if verdict.same else 1
+
+
+def _shipped(content: dict[str, Any]) -> TrainedRun | None:
+    """The model that comes with the package, if a result is of that one: a checkpoint that every reader has."""
+    if content["config"]["preset"] not in shipped_names():
+        return None
+    run = shipped_run(content["config"]["preset"], attention=content["evaluation"].get("attention"))
+    return run if is_of(content, run) else None
 
 
 def _formed(options: argparse.Namespace) -> str:

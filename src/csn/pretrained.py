@@ -12,7 +12,7 @@ import torch
 
 from csn.base.sentences import WordEmbedding
 from csn.engine.checkpoint import digest, load_checkpoint
-from csn.engine.run import open_model, vocabulary_size
+from csn.engine.run import TrainedRun, open_model, vocabulary_size
 from csn.inputs import InputSpec
 from csn.learner import FewShotLearner
 
@@ -40,6 +40,14 @@ def shipped_threshold(name: str) -> float:
     """The similarity below which a model that comes with the package should answer unknown, as calibrated for it."""
     with _shipped(name) as path:
         return float(load_checkpoint(path)[1]["unknown_threshold"])
+
+
+def shipped_run(name: str, *, attention: str | None = None) -> TrainedRun:
+    """The run that a model of the package is from, as far as its weights tell."""
+    with _shipped(name) as path:
+        learner, config, metadata = open_model(path, attention=attention)
+        origin = {key: metadata[key] for key in ("command", "commit", "date", "machine")}
+        return TrainedRun(path, config, learner, metadata, origin, log=[])
 
 
 def _shipped(name: str) -> AbstractContextManager[Path]:

@@ -1,15 +1,13 @@
-"""Result files: what they must say, how they are read and written, and what follows from several of them."""
+"""Result files: what they must say, how they are read, and what follows from several of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import json
 import math
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -23,8 +21,6 @@ else:
 
 from csn.config import DataConfig, NamingConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
-from csn.engine.origin import origin
-from csn.engine.run import TrainedRun
 from csn.result_checks import LEARNERS, TRAINED, problem_of_result
 
 FORMAT = 1  # of a result file; files without a number are older and read as this one
@@ -300,49 +296,4 @@ def _tasks_of(result: Result) -> dict[str, Any]:
     evaluation = result.content["evaluation"]
     return {name: evaluation.get(name) for name in ("data", "split", "way", "shot", "queries", "seed", "tasks")} | {
         "formed": result.formed
-    }
-
-
-def json_bytes(content: dict[str, Any]) -> bytes:
-    """A result as its file holds it."""
-    return (json.dumps(content, indent=1) + "\n").encode()
-
-
-def checkpoint_sha256(folder: Path) -> str:
-    """Of the model that a run chose."""
-    return hashlib.sha256((folder / "best.safetensors").read_bytes()).hexdigest()
-
-
-def result_content(
-    run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
-) -> dict[str, Any]:
-    """A result file: everything that makes a number checkable. started: by `time.monotonic`."""
-    summary = {
-        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
-        for label, accuracies in results.items()
-    }
-    return {
-        "format": FORMAT,
-        "summary": summary,
-        "evaluation": setting,
-        "config": run.metadata["about"]["config"],
-        "trained": training_of(run),
-        **origin(),
-        "seconds": round(time.monotonic() - started, 1),
-        "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
-    }
-
-
-def training_of(run: TrainedRun) -> dict[str, Any]:
-    """What a result file says of its training."""
-    return {
-        **run.origin,
-        "run": run.folder.as_posix(),
-        "checkpoint_sha256": checkpoint_sha256(run.folder),
-        "tasks": run.metadata["tasks"],
-        "validation": run.metadata["validation"],
-        **({"perplexity": run.metadata["perplexity"]} if "perplexity" in run.metadata else {}),
-        "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in run.log if "validation" in r],
-        "seconds": next((r["seconds"] for r in run.log if r["tasks"] >= run.metadata["tasks"]), None),
-        "seconds_in_all": run.log[-1]["seconds"] if run.log else None,
     }

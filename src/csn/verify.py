@@ -15,7 +15,7 @@ from csn.engine.evaluate import Accuracy, evaluate, summarise
 from csn.engine.run import TrainedRun, check_vocabulary, open_run
 from csn.protocol import source_of
 from csn.result_checks import TRAINED
-from csn.results import checkpoint_sha256, training_of
+from csn.result_writing import checkpoint_sha256, history_of
 
 SLACK = 1e-5  # accuracies are written with six digits
 
@@ -72,10 +72,16 @@ def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> Traine
     return run
 
 
+def is_of(content: dict[str, Any], run: TrainedRun) -> bool:
+    """Whether a result says of its training what a run does."""
+    same = run.config == config_from_json(json.dumps(content["config"]))
+    return same and not _otherwise_trained(content["trained"], run)
+
+
 def _otherwise_trained(stated: dict[str, Any], run: TrainedRun) -> list[str]:
     """What a result says otherwise of its training than the run. One that was interrupted may have gone on since, so
     the file's curve may end earlier."""
-    found = training_of(run)
+    found = history_of(run)
     wrong = [name for name in ("tasks", "validation", "perplexity") if stated.get(name) != found.get(name)]
     wrong += [name for name in run.origin if stated.get(name, found[name]) != found[name]]
     curve = stated["validation_curve"]

@@ -9,7 +9,10 @@ import pytest
 
 from csn.cli import main
 from csn.data.strokes import load_strokes
+from csn.engine.evaluate import summarise
 from csn.protocol import setting_of, source_of
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +46,6 @@ def test_other_answers_of_the_checkpoint_are_found(made, tmp_path, capsys):
 
     def consistent(content):
         lie(content)
-        from csn.engine.evaluate import summarise
-
         mean, interval = summarise(content["accuracies"]["trained"])
         content["summary"]["trained"] = {"accuracy": mean, "interval": interval}
 
@@ -127,3 +128,22 @@ def test_a_run_of_other_options_is_refused(made, tmp_path, capsys):
 
     assert main(["report", "--verify", str(changed(made, tmp_path, other))]) == 2
     assert "another configuration than the result: name the right one" in capsys.readouterr().err
+
+
+def test_results_of_the_shipped_weights_are_asked_again_without_a_run(tmp_path, monkeypatch, capsys):
+    """Their checkpoint comes with the package; of another training by that name it is not the one."""
+    content = json.loads((ROOT / "results/characters-strokes-5w1s.json").read_text())
+    few = content["accuracies"]["trained"][:6]
+    mean, interval = summarise(few)
+    content["accuracies"]["trained"], content["evaluation"]["tasks"] = few, len(few)
+    content["summary"]["trained"] = {"accuracy": mean, "interval": interval}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)  # away from any run
+    assert main(["report", "--verify", str(path)]) == 0
+    assert "6 of 6 tasks alike" in capsys.readouterr().out
+
+    content["trained"]["validation"] = 0.5
+    path.write_text(json.dumps(content))
+    assert main(["report", "--verify", str(path)]) == 0
+    assert "its checkpoint is not here" in capsys.readouterr().out

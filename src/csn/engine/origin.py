@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import csn
@@ -56,4 +57,6 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numpy": np.__version__,
+        "csn": csn.__version__,
     }
