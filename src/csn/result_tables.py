@@ -9,28 +9,16 @@ the cost of adaptation.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from csn.arms import Arm, arms_of
 from csn.engine.evaluate import Accuracy
-from csn.reproduce import ABLATION, arm, in_order, plan
+from csn.reproduce import ABLATION, arm, in_order
 from csn.result_checks import TRAINED, problem_of_comparison, problem_of_overhead
-from csn.results import (
-    Result,
-    by_seed,
-    changed_options,
-    changes_of,
-    difference,
-    other_tasks,
-    pooled,
-    read_result,
-    read_results,
-)
+from csn.results import Result, by_seed, pooled, read_result, read_results
 
 _BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -143,55 +131,23 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
 
 def arms_table(rows: Iterable[Result], folder: str) -> str:
     """Markdown, of an ablation: each arm's accuracy, and by how much it is above its model's baseline, task by task."""
-    arms = by_seed(rows)
     lines = ["| model | arm | csn | against the baseline | trained on | file |", "|---|---|---|---|---|---|"]
-    for seeds in arms:
-        result, baseline = seeds[0], _baseline_of(seeds[0], arms)
-        shared = {each.seed for each in seeds} & {each.seed for each in baseline}
-        ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
-        against = _against(ours, theirs) if shared else ""
+    for each in arms_of(rows):
+        result = each.seeds[0]
         model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
-        cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
-        lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
+        cells = (", ".join(filter(None, model)), arm(result), over_seeds(each.seeds), _against(each), _cost(result))
+        lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")
     return "\n".join(lines)
 
 
-def _against(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
+def _against(arm: Arm) -> str:
     """By how much an arm is above its baseline of the same seeds, and from where to where single seeds reach: the
     interval over tasks knows nothing of other seeds."""
-    shown = _signed(difference(ours, theirs))
-    single = sorted(100 * difference([one], [other]).mean for one, other in zip(ours, theirs, strict=True))
-    return shown if len(ours) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
-
-
-def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
-    """The trainings that are as an arm's in everything but its own options, and asked the same; none if there are none.
-
-    Its own are those of an arm of the plan, beside which others may be common to all; else all that it changes.
-    """
-    config = result.content["config"]
-    changed = changed_options(config)
-    planned = (own for own in _planned_arms(result.preset, result.recipe) if own <= changed.keys())
-    for own in (max(planned, key=len, default=frozenset()), changed.keys()):
-        wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
-        for section, name, its in (changed[change] for change in own):
-            wanted[section][name] = its
-        for other in arms if own and result.read_as_trained else ():
-            if other[0].read_as_trained and not other_tasks(result, other[0]) and _same_but_seed(other[0], wanted):
-                return other
-    return []
-
-
-def _same_but_seed(result: Result, config: dict[str, Any]) -> bool:
-    one, other = (each | {"train": each["train"] | {"seed": 0}} for each in (result.content["config"], config))
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-@functools.cache
-def _planned_arms(preset: str, recipe: str) -> list[frozenset[str]]:
-    """What each arm of the plan changes in a preset."""
-    cells = (cell for cell in plan(ABLATION) if (cell.config.preset, cell.config.recipe) == (preset, recipe))
-    return [frozenset(changes_of(dataclasses.asdict(cell.config))) for cell in cells]
+    if arm.difference is None:
+        return ""
+    shown = _signed(arm.difference)
+    single = sorted(100 * each.mean for each in arm.by_seed.values())
+    return shown if len(single) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
 
 
 def _cost(result: Result) -> str:
