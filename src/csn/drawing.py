@@ -22,10 +22,10 @@ INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0
 Box = tuple[float, float, float, float]  # left, top, width, height
 
 
-def png(figure: Figure) -> bytes:
-    """The picture as a PNG file."""
+def png(figure: Figure, about: str = "") -> bytes:
+    """The picture as a PNG file; about: what it shows, kept in the file as its description."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=SCALE * DPI)
+    figure.savefig(file, format="png", dpi=SCALE * DPI, metadata={"Description": about} if about else None)
     return file.getvalue()
 
 

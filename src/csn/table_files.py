@@ -1,4 +1,5 @@
-"""TABLE.md, TABLE.csv and TABLE.png: the result files of a table's cells, as Markdown, numbers and a picture."""
+"""TABLE.md, TABLE.csv and TABLE.png: the result files of a table's cells, as Markdown, numbers and a picture; of the
+ablations a picture for each data set."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from csn.ablation_pictures import ArmMark, ablation_figure
+from csn.arms import Arm, arms_of
 from csn.config import config_from_json
 from csn.drawing import png
 from csn.reproduce import ABLATION, Asked, Cell, arm, plan, tables
 from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import accuracy_table, arms_table
+from csn.result_tables import OVERHEAD_KINDS, accuracy_table, arms_table
 from csn.results import Result, by_seed, changes_of, pooled, results_in
 
 # In the name of a result file, after the cell's: options that were changed, which have "=", and the seed.
@@ -47,14 +51,10 @@ def _files(name: str, cells: Sequence[Cell], folder: Path, skip: Callable[[str],
     found = results_of(cells, folder, skip)
     if not found:
         return {}
-    table_of, mark_of = (arms_table, _arm_mark) if name == ABLATION else (accuracy_table, _mark)
-    marks = [mark_of(seeds) for seeds in by_seed(found)]
-    picture = accuracy_figure(marks, title=f"Reproduction of {name}", bars=name == ABLATION)
-    return {
-        folder / f"{name}.md": table_of(found, ".").encode(),
-        folder / f"{name}.csv": _csv(found).encode(),
-        folder / f"{name}.png": png(picture),
-    }
+    texts = {f"{name}.md": (arms_table if name == ABLATION else accuracy_table)(found, "."), f"{name}.csv": _csv(found)}
+    pictures = _ablation_pictures(found) if name == ABLATION else _pictures(name, found)
+    files = {folder / file: text.encode() for file, text in texts.items()}
+    return files | {folder / file: picture for file, picture in pictures.items()}
 
 
 def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
@@ -115,6 +115,35 @@ def _csv(found: Sequence[Result]) -> str:
     return file.getvalue()
 
 
+def _pictures(name: str, found: Sequence[Result]) -> dict[str, bytes]:
+    """TABLE.png."""
+    marks = [_mark(seeds) for seeds in by_seed(found)]
+    return {f"{name}.png": png(accuracy_figure(marks, title=f"Reproduction of {name}"), about=_in_words(marks))}
+
+
+def _ablation_pictures(found: Sequence[Result]) -> dict[str, bytes]:
+    """A picture for each data set that has arms."""
+    arms: dict[str, list[ArmMark]] = {}
+    for each in arms_of(found):
+        arms.setdefault(each.seeds[0].data, []).append(_arm_mark(each))
+    title = "Ablation on {}: accuracy, and differences with 95 % intervals"
+    return {
+        f"{ABLATION}-{data}.png": png(ablation_figure(marks, title=title.format(data)), about=_in_words(marks))
+        for data, marks in arms.items()
+    }
+
+
+def _in_words(marks: Iterable[tuple[Any, ...]]) -> str:
+    """What a picture shows, a line a mark: by this a committed one can be held to its results, whatever drew it."""
+    return "\n".join(", ".join(_plain(value) for value in mark) for mark in marks)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_plain, value))
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
 def _mark(seeds: Sequence[Result]) -> Mark:
     """A result, perhaps of several seeds, as a line of the picture."""
     result, accuracy = seeds[0], pooled(seeds)
@@ -128,8 +157,20 @@ def _mark(seeds: Sequence[Result]) -> Mark:
     )
 
 
-def _arm_mark(seeds: Sequence[Result]) -> Mark:
-    """An arm of an ablation as a bar among those of its model; the paper trained longer, so none of its numbers."""
-    result = seeds[0]
-    group = ", ".join([result.data, result.preset, result.recipe, *([result.naming] if result.naming else [])])
-    return _mark(seeds)._replace(group=group, label=arm(result), paper=None)
+def _arm_mark(of: Arm) -> ArmMark:
+    """An arm of an ablation as a line of the panel of its model, in the column of its kind of conditioning."""
+    result = of.seeds[0]
+    model, dash, kind = result.preset.rpartition("-")
+    kind = OVERHEAD_KINDS.get(kind, "") if dash else ""
+    parts = (model if kind else result.preset, result.recipe, result.naming, result.tasks)
+    mark = ArmMark(
+        panel=", ".join(filter(None, parts)),
+        kind=kind,
+        label=arm(result),
+        accuracy=100 * pooled(of.seeds).mean,
+        chance=100 / result.content["evaluation"]["way"],
+    )
+    if of.difference is None:
+        return mark
+    by_seed = tuple(100 * each.mean for each in of.by_seed.values())
+    return mark._replace(difference=100 * of.difference.mean, interval=100 * of.difference.interval, by_seed=by_seed)
