@@ -12,7 +12,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from csn.drawing import BLUE, FAINT, INK, LINE, MARGIN, ORANGE, SOFT, TRACK, WIDTH, blank_figure
+from csn.drawing import (
+    BLUE,
+    FAINT,
+    INK,
+    LINE,
+    MARGIN,
+    ORANGE,
+    SOFT,
+    TRACK,
+    WIDTH,
+    Box,
+    axes_at,
+    blank_figure,
+    shortened,
+    write,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,19 +84,18 @@ def ablation_figure(arms: Sequence[ArmMark], *, title: str = "") -> Figure:
     width = (WIDTH - 2 * MARGIN - names) / len(kinds)
     top, scales = float(HEAD), (_ends(arms), max(arm.accuracy for arm in arms))
     for panel, lines in panels.items():
-        _write(figure, MARGIN, top + 16, panel, size=10.5, weight="bold")
+        write(figure, MARGIN, top + 16, panel, size=10.5, weight="bold")
         top += PANEL_HEAD
         for number, label in enumerate(lines):
-            room = int(names / NAME_CHARACTER)
-            short = label if len(label) <= room else label[: room - 1] + "…"
-            _write(figure, MARGIN + names - 8, top + ROW * (number + 0.5), short, size=8.5, ha="right")
+            name = shortened(label, int(names / NAME_CHARACTER))
+            write(figure, MARGIN + names - 8, top + ROW * (number + 0.5), name, size=8.5, ha="right")
         for column, kind in enumerate(kinds):
             its = {number: line[kind] for number, line in enumerate(lines.values()) if kind in line}
             if its:
                 left = MARGIN + names + column * width
                 _column(figure, its, (left, top, width - (GAP if len(kinds) > 1 else 0)), kind, scales)
         top += ROW * len(lines) + PANEL_FOOT
-    _write(figure, MARGIN, 26, title, size=12, weight="bold")
+    write(figure, MARGIN, 26, title, size=12, weight="bold")
     _legend(figure, arms)
     return figure
 
@@ -123,9 +137,9 @@ def _column(
     ends, highest = scales
     middle, right = left + BARS + ACCURACIES + GAP, left + width - DIFFERENCES
     height = ROW * (max(arms) + 1)
-    _write(figure, left, top - 32, kind, size=9, color=SOFT, weight="bold")
-    _write(figure, left, top - 10, "accuracy, %", size=8, color=SOFT)
-    _write(figure, middle, top - 10, "against the baseline, points", size=8, color=SOFT)
+    write(figure, left, top - 32, kind, size=9, color=SOFT, weight="bold")
+    write(figure, left, top - 10, "accuracy, %", size=8, color=SOFT)
+    write(figure, middle, top - 10, "against the baseline, points", size=8, color=SOFT)
     bars = _axes(figure, (left, top, BARS, height), (0, highest))
     differences = _axes(figure, (middle, top, right - middle, height), ends)
     chance = next(iter(arms.values())).chance
@@ -135,25 +149,23 @@ def _column(
     for number, arm in arms.items():
         y = top + ROW * (number + 0.5)
         bars.barh(number, arm.accuracy, height=0.66, color=FAINT if arm.difference is None else BLUE, alpha=0.85)
-        _write(figure, left + BARS + ACCURACIES, y, f"{arm.accuracy:.2f}", size=8, ha="right")
+        write(figure, left + BARS + ACCURACIES, y, f"{arm.accuracy:.2f}", size=8, ha="right")
         if arm.difference is None:
             continue
         _difference(differences, number, arm)
         shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.differs else "normal"
-        _write(figure, left + width, y - (6 if arm.paper else 0), shown, size=8, ha="right", weight=weight)
+        write(figure, left + width, y - (6 if arm.paper else 0), shown, size=8, ha="right", weight=weight)
         if arm.paper:
-            _write(figure, left + width, y + 6, f"paper {arm.paper}", size=7, ha="right", color=ORANGE)
+            write(figure, left + width, y + 6, f"paper {arm.paper}", size=7, ha="right", color=ORANGE)
 
 
-def _axes(figure: Figure, box: tuple[float, float, float, float], ends: tuple[float, float]) -> Axes:
+def _axes(figure: Figure, box: Box, ends: tuple[float, float]) -> Axes:
     """Lines from above, marks along them. box: left, top, width, height in pixels."""
     from matplotlib.ticker import MaxNLocator
 
-    left, top, width, height = box
-    whole = _height(figure)
-    place = (left / WIDTH, 1 - (top + height) / whole, width / WIDTH, height / whole)
-    axes = figure.add_axes(place, xlim=ends, ylim=(height / ROW - 0.5, -0.5), autoscale_on=False)
-    axes.set_yticks([])
+    *_, width, height = box
+    axes = axes_at(figure, box)
+    axes.set(xlim=ends, ylim=(height / ROW - 0.5, -0.5), autoscale_on=False, yticks=[])
     axes.xaxis.set_major_locator(MaxNLocator(4 if width < 250 else 8))
     axes.tick_params(axis="x", labelsize=8, colors=SOFT, length=2)
     axes.grid(axis="x", color=TRACK)
@@ -207,7 +219,7 @@ def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
     figure.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=((MARGIN - 8) / WIDTH, 1 - 40 / _height(figure)),
+        bbox_to_anchor=((MARGIN - 8) / WIDTH, 1 - 0.4 / figure.get_figheight()),
         ncols=len(handles),
         frameon=False,
         fontsize=8.5,
@@ -215,14 +227,3 @@ def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
         columnspacing=1.2,
         borderaxespad=0,
     )
-
-
-def _write(figure: Figure, x: float, y: float, text: str, **style: Any) -> None:
-    """Plain text at pixels from the top left corner, vertically centred."""
-    options: dict[str, Any] = {"va": "center_baseline", "color": INK, "parse_math": False} | style
-    figure.text(x / WIDTH, 1 - y / _height(figure), text, **options)
-
-
-def _height(figure: Figure) -> float:
-    """Pixels."""
-    return float(figure.get_figheight() * figure.dpi)

@@ -147,13 +147,13 @@ def _plain(value: Any) -> str:
 def _mark(seeds: Sequence[Result]) -> Mark:
     """A result, perhaps of several seeds, as a line of the picture."""
     result, accuracy = seeds[0], pooled(seeds)
-    number = re.match(r"[\d.]+", result.published)
     return Mark(
-        group=f"{result.data} {result.tasks}",
+        data=result.data,
+        tasks=result.tasks,
         label=result.model.replace("`", ""),
         accuracy=100 * accuracy.mean,
         interval=100 * accuracy.interval,
-        paper=float(number[0]) if number else None,
+        paper=result.published,
     )
 
 

@@ -12,7 +12,6 @@ from csn import cli
 from csn.config import load_preset
 from csn.engine.evaluate import summarise
 from csn.reproduce import plan
-from csn.result_pictures import Mark, accuracy_figure
 from csn.result_tables import accuracy_table, arms_table, grid_table, overhead_table
 from csn.results import NAMED_FIRST, by_seed, changes_of, read_results
 
@@ -258,23 +257,3 @@ def test_a_file_that_says_too_little_is_named(
     said = capsys.readouterr().err
     assert str(path) in said
     assert message in said
-
-
-def test_long_names_are_inside_the_picture() -> None:
-    group = "omniglot-background 20-way 1-shot, within alphabet"
-    marks = [Mark(group, "adacnn-df, plus, classes named first, trained on 20-way tasks", 50, 1)]
-    figure = accuracy_figure(marks, title="t")
-    figure.canvas.draw()
-    (axes,) = figure.axes
-    texts = [*axes.texts, *axes.get_yticklabels()]
-    assert all(text.get_window_extent().x0 >= 0 for text in texts)
-    assert axes.get_position().width > 0.3
-
-
-def test_names_that_have_no_room_are_shortened() -> None:
-    figure = accuracy_figure([Mark("omniglot-background, " * 9, f"adacnn-df, {'filters=32, ' * 20}", 50, 1)], title="t")
-    figure.canvas.draw()
-    (axes,) = figure.axes
-    texts = [*axes.texts, *axes.get_yticklabels()]
-    assert all(text.get_text().endswith("…") and text.get_window_extent().x0 >= 0 for text in texts)
-    assert axes.get_position().width > 0.3

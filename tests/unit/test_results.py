@@ -253,7 +253,7 @@ def test_pictures_beside_the_result_files_show_them() -> None:
 def description(picture: bytes) -> str:
     """What a picture says that it shows."""
     with Image.open(io.BytesIO(picture)) as opened:
-        return str(opened.info["Description"])
+        return str(opened.info.get("Description"))
 
 
 def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -> None:
