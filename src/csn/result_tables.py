@@ -104,7 +104,7 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in by_seed(rows):
         result = seeds[0]
-        cells = (result.tasks, result.name, result.published, over_seeds(seeds), _cost(result))
+        cells = (result.tasks, result.name, result.published, over_seeds(seeds), _cost(seeds))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
 
@@ -116,7 +116,7 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
     for seeds in by_seed(rows):
         result, size = seeds[0], seeds[0].tasks
         published = f"<br>paper {result.published}" if result.published else ""
-        minutes = f"<br>{result.content['trained']['seconds_in_all'] / 60:.0f} min" if result.learner == TRAINED else ""
+        minutes = f"<br>{_minutes(seeds)}" if result.learner == TRAINED else ""
         if size in models.setdefault(result.model, {}):
             raise ValueError(
                 f"{result.path} and another file are both of {result.model}, {size}: keep one of them here"
@@ -135,7 +135,7 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
     for each in arms_of(rows):
         result = each.seeds[0]
         model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
-        cells = (", ".join(filter(None, model)), arm(result), over_seeds(each.seeds), _against(each), _cost(result))
+        cells = (", ".join(filter(None, model)), arm(result), over_seeds(each.seeds), _against(each), _cost(each.seeds))
         lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")
     return "\n".join(lines)
 
@@ -150,16 +150,26 @@ def _against(arm: Arm) -> str:
     return shown if len(single) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
 
 
-def _cost(result: Result) -> str:
-    """Up to the model that was chosen, of how many in all, and the time of all."""
-    if result.learner != TRAINED:
+def _cost(seeds: Sequence[Result]) -> str:
+    """Up to the models that were chosen, of how many in all, and the time of all; of several seeds, from the least to
+    the most."""
+    if seeds[0].learner != TRAINED:
         return ""
-    trained = result.content["trained"]
-    return f"{trained['tasks']:,} of {_last(result):,} {result.unit}, {trained['seconds_in_all'] / 60:.0f} min"
+    chosen = _span(each.content["trained"]["tasks"] for each in seeds)
+    return f"{chosen} of {_span(map(tasks_in_all, seeds))} {seeds[0].unit}, {_minutes(seeds)}"
 
 
-def _last(result: Result) -> int:
-    """Tasks trained in all."""
+def _minutes(seeds: Sequence[Result]) -> str:
+    return f"{_span(round(each.content['trained']['seconds_in_all'] / 60) for each in seeds)} min"
+
+
+def _span(numbers: Iterable[int]) -> str:
+    ends = sorted({*numbers})
+    return f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
+
+
+def tasks_in_all(result: Result) -> int:
+    """Trained on, those after the chosen model too; a training that was stopped has fewer than it was to have."""
     curve = result.content["trained"]["validation_curve"]
     return int(curve[-1][0] if curve else result.content["trained"]["tasks"])
 
@@ -193,8 +203,8 @@ def _commands(rows: Iterable[Result], folder: str) -> str:
             begun = "".join(f", begun at {_short(part['commit'])}" for part in trained.get("earlier", [])[:1])
             lines.append(
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {_last(result):,} "
-                f"{result.unit}.\n"
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of "
+                f"{tasks_in_all(result):,} {result.unit}.\n"
                 f"  `{trained['command']}` at {_short(trained['commit'])}{begun}, then `{result.content['command']}`."
             )
     return "\n".join(lines)

@@ -187,6 +187,22 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     assert [row.count("[result]") for row in rows] == [3, 1, 1]
 
 
+def test_a_row_of_several_seeds_says_how_long_each_was_trained(tmp_path: Path) -> None:
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-plus.json").read_text(encoding="utf-8"))
+    for seed, (chosen, in_all, seconds) in enumerate([(2500, 3000, 200), (500, 2600, 260), (3000, 3000, 130)]):
+        content["config"]["train"]["seed"] = seed
+        curve = [[chosen, 0.5], [in_all, 0.5]]
+        content["trained"] |= {"tasks": chosen, "seconds_in_all": seconds, "validation_curve": curve}
+        (tmp_path / f"{seed}.json").write_text(json.dumps(content))
+    results = read_results(tmp_path)
+    (row,) = accuracy_table(results, "r").splitlines()[2:]
+    assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in row
+    assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in arms_table(results, "r")
+    assert "<br>2 to 4 min |" in grid_table(results, "r")
+    (row,) = accuracy_table(results[:1], "r").splitlines()[2:]
+    assert "| 2,500 of 3,000 tasks, 3 min |" in row
+
+
 def test_seeds_share_a_row_if_they_were_asked_the_same_by_whatever_version(tmp_path: Path) -> None:
     content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
     files = {name: json.loads(json.dumps(content)) for name in ("old", "young", "val", "queries", "other-data")}
