@@ -17,15 +17,17 @@ from csn.config import config_from_json
 from csn.drawing import png
 from csn.reproduce import ABLATION, Asked, Cell, arm, plan, tables
 from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import OVERHEAD_KINDS, accuracy_table, arms_table
+from csn.result_tables import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
 from csn.results import Result, by_seed, changes_of, pooled, results_in
 
 # In the name of a result file, after the cell's: options that were changed, which have "=", and the seed.
 _CHANGED = re.compile(r"(-[\w.]+=.+?)?(-seed\d+)?")
+# Training tasks and seconds are those up to the model that was chosen.
 CSV_COLUMNS = (
     *("data", "tasks", "formed", "model", "recipe", "changes", "paper", "accuracy", "interval"),
-    *("training_tasks", "seconds", "seed", "commit", "file"),
+    *("training_tasks", "seconds", "tasks_in_all", "seconds_in_all", "seed", "commit", "file"),
 )
+ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")  # before those of the training
 
 
 def table_files(table: str, folder: Path, *, data: str | None = None, skip: Callable[[str], None]) -> dict[Path, bytes]:
@@ -51,10 +53,12 @@ def _files(name: str, cells: Sequence[Cell], folder: Path, skip: Callable[[str],
     found = results_of(cells, folder, skip)
     if not found:
         return {}
-    texts = {f"{name}.md": (arms_table if name == ABLATION else accuracy_table)(found, "."), f"{name}.csv": _csv(found)}
-    pictures = _ablation_pictures(found) if name == ABLATION else _pictures(name, found)
-    files = {folder / file: text.encode() for file, text in texts.items()}
-    return files | {folder / file: picture for file, picture in pictures.items()}
+    if name == ABLATION:
+        texts, pictures = (arms_table(found, "."), arms_csv(found)), _ablation_pictures(found)
+    else:
+        texts, pictures = (accuracy_table(found, "."), accuracy_csv(found)), _pictures(name, found)
+    files = {f"{name}.{kind}": text.encode() for kind, text in zip(("md", "csv"), texts, strict=True)} | pictures
+    return {folder / file: content for file, content in files.items()}
 
 
 def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
@@ -100,18 +104,44 @@ def _check_of(result: Result, cell: Cell, test: Asked) -> None:
         raise ValueError(f"{result.path} is of another training or test than its name says: rename or remove it")
 
 
-def _csv(found: Sequence[Result]) -> str:
+def accuracy_csv(found: Iterable[Result]) -> str:
     """One line a result; accuracies in per cent."""
+    return _csv(CSV_COLUMNS, map(_values, found))
+
+
+def arms_csv(found: Sequence[Result]) -> str:
+    """The same of an ablation, with each result's difference to the baseline of its seed. The paper trained longer, so
+    that its accuracies belong beside none of them."""
+    training = CSV_COLUMNS.index("training_tasks")
+    rows = {result.path: _values(result) for result in found}
+    for of in arms_of(found):
+        for result in of.seeds:
+            against = of.by_seed.get(result.seed)
+            values = (arm(result), *(("", "") if against is None else map(_per_cent, against)))
+            rows[result.path] |= dict(zip(ARM_COLUMNS, values, strict=True)) | {"paper": ""}
+    return _csv((*CSV_COLUMNS[:training], *ARM_COLUMNS, *CSV_COLUMNS[training:]), rows.values())
+
+
+def _values(result: Result) -> dict[str, Any]:
+    """Of a line, by column."""
+    trained, config = result.content["trained"], result.content["config"]
+    mean, interval = map(_per_cent, result.accuracy)
+    values = [result.data, result.size, result.formed, config["preset"], config["recipe"]]
+    values += ["; ".join(changes_of(config)), result.published, mean, interval]
+    values += [trained["tasks"], trained["seconds"], tasks_in_all(result), trained["seconds_in_all"]]
+    values += [config["train"]["seed"], trained["commit"], result.path.name]
+    return dict(zip(CSV_COLUMNS, values, strict=True))
+
+
+def _per_cent(part: float) -> str:
+    return f"{100 * part:.2f}"
+
+
+def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for result in found:
-        trained, config = result.content["trained"], result.content["config"]
-        row = [result.data, result.size, result.formed, config["preset"], config["recipe"]]
-        row += ["; ".join(changes_of(config)), result.published]
-        row += [f"{100 * result.accuracy.mean:.2f}", f"{100 * result.accuracy.interval:.2f}"]
-        row += [trained["tasks"], trained["seconds"], config["train"]["seed"], trained["commit"], result.path.name]
-        writer.writerow(row)
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return file.getvalue()
 
 
