@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Pixels.
 HEAD, PANEL_HEAD, ROW, PANEL_FOOT, FOOT = 70, 72, 25, 36, 4
 NAMES = (90, 230)  # the least and most for the names of arms
-NAME_CHARACTER, GAP, BARS, ACCURACIES, DIFFERENCES = 7.2, 18, 64, 38, 84
+NAME_CHARACTER, GAP, BARS, ACCURACIES, DIFFERENCES = 7.2, 18, 54, 38, 98
 # An arm whose interval reaches more than so many times as far as the median one's has an arrow at the edge.
 FAR = 6
 SEEDS: dict[str, Any] = {"color": SOFT, "markersize": 9, "markeredgewidth": 1.2}
@@ -156,7 +156,7 @@ def _column(
         shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.differs else "normal"
         write(figure, left + width, y - (6 if arm.paper else 0), shown, size=8, ha="right", weight=weight)
         if arm.paper:
-            write(figure, left + width, y + 6, f"paper {arm.paper}", size=7, ha="right", color=ORANGE)
+            write(figure, left + width, y + 6, f"paper: {arm.paper}", size=7, ha="right", color=ORANGE)
 
 
 def _axes(figure: Figure, box: Box, ends: tuple[float, float]) -> Axes:

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from csn.engine.evaluate import Accuracy
 from csn.reproduce import ABLATION, plan
-from csn.results import Result, by_seed, changed_options, changes_of, difference, other_tasks
+from csn.results import Result, by_seed, changed_options, changes_of, difference, other_tasks, published
+
+FORMED = {"random": "", "all-inclusive": "-all"}  # in the names of the paper's numbers
 
 
 class Arm(NamedTuple):
@@ -23,6 +25,23 @@ class Arm(NamedTuple):
     seeds: Sequence[Result]
     difference: Accuracy | None
     by_seed: Mapping[int, Accuracy]
+
+    @property
+    def paper(self) -> str:
+        """How far the paper's own arm is above its baseline, in points or in its words; nothing where the data or the
+        recipe are not the paper's."""
+        result = self.seeds[0]
+        config = result.content["config"]
+        others = result.data != config["data"]["name"] or result.recipe != "paper" or result.naming
+        if others or not result.read_as_trained:
+            return ""
+        cells = published().get(result.data, {}).get(result.preset, {})
+        size = result.size + FORMED.get(result.formed, f"-{result.formed}")
+        said = cells.get(f"{size} {'; '.join(changes_of(config))}", "")
+        try:
+            return f"{float(said) - float(cells[size].split(' ± ')[0]):+.2f}"
+        except ValueError:  # words
+            return said
 
 
 def arms_of(rows: Iterable[Result]) -> list[Arm]:

@@ -130,12 +130,15 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
 
 
 def arms_table(rows: Iterable[Result], folder: str) -> str:
-    """Markdown, of an ablation: each arm's accuracy, and by how much it is above its model's baseline, task by task."""
-    lines = ["| model | arm | csn | against the baseline | trained on | file |", "|---|---|---|---|---|---|"]
+    """Markdown, of an ablation: each arm's accuracy, by how much it is above its model's baseline, task by task, and by
+    how much the paper's is above its own."""
+    lines = ["| model | arm | csn | against the baseline | paper | trained on | file |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for each in arms_of(rows):
         result = each.seeds[0]
         model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
-        cells = (", ".join(filter(None, model)), arm(result), over_seeds(each.seeds), _against(each), _cost(each.seeds))
+        cells = [", ".join(filter(None, model)), arm(result), over_seeds(each.seeds)]
+        cells += [_against(each), each.paper, _cost(each.seeds)]
         lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")
     return "\n".join(lines)
 

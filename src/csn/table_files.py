@@ -199,6 +199,7 @@ def _arm_mark(of: Arm) -> ArmMark:
         label=arm(result),
         accuracy=100 * pooled(of.seeds).mean,
         chance=100 / result.content["evaluation"]["way"],
+        paper=of.paper,
     )
     if of.difference is None:
         return mark
