@@ -22,10 +22,10 @@ INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0
 Box = tuple[float, float, float, float]  # left, top, width, height
 
 
-def png(figure: Figure) -> bytes:
-    """The picture as a PNG file."""
+def png(figure: Figure, about: str = "") -> bytes:
+    """The picture as a PNG file; about: what it shows, kept in the file as its description."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=SCALE * DPI)
+    figure.savefig(file, format="png", dpi=SCALE * DPI, metadata={"Description": about} if about else None)
     return file.getvalue()
 
 
@@ -36,6 +36,27 @@ def blank_figure(height: float) -> Figure:
     except ImportError as error:
         raise ValueError('pictures need matplotlib: pip install "csn[report]"') from error
     return Figure(figsize=(WIDTH / DPI, round(height) / DPI), dpi=DPI, facecolor="white")
+
+
+def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> None:
+    """Plain text at pixels from the top left corner of a figure, vertically centred at y."""
+    options: dict[str, Any] = {"va": "center_baseline", "color": INK, "parse_math": False} | style
+    figure.text(x / WIDTH, 1 - y / _height(figure), text, **options)
+
+
+def axes_at(figure: Figure, box: Box) -> Axes:
+    """Axes in a box of pixels from the top left corner of a figure."""
+    (left, top, width, height), whole = box, _height(figure)
+    return figure.add_axes((left / WIDTH, 1 - (top + height) / whole, width / WIDTH, height / whole))
+
+
+def _height(figure: Figure) -> float:
+    return float(figure.get_figheight() * figure.dpi)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of no more than so many characters; one that lost some ends in "…"."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def page(height: float, title: str) -> tuple[Figure, Axes]:
@@ -50,9 +71,8 @@ def page(height: float, title: str) -> tuple[Figure, Axes]:
 
 def draw_text(axes: Axes, x: float, y: float, text: str, width: float = WIDTH, **style: Any) -> None:
     """Plain text, vertically centred at y, cut off where (in small type) it gets wider than `width`."""
-    room = int(width / 6.6)
-    text = text if len(text) <= room else text[: room - 1] + "…"
-    axes.text(x, y, text, None, **({"va": "center_baseline", "size": 9, "color": INK, "parse_math": False} | style))
+    style = {"va": "center_baseline", "size": 9, "color": INK, "parse_math": False} | style
+    axes.text(x, y, shortened(text, int(width / 6.6)), None, **style)
 
 
 def draw_image(axes: Axes, picture: np.ndarray, box: Box, *, edge: str = LINE) -> None:

@@ -9,28 +9,16 @@ the cost of adaptation.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from csn.arms import Arm, arms_of
 from csn.engine.evaluate import Accuracy
-from csn.reproduce import ABLATION, arm, in_order, plan
+from csn.reproduce import ABLATION, arm, in_order
 from csn.result_checks import TRAINED, problem_of_comparison, problem_of_overhead
-from csn.results import (
-    Result,
-    by_seed,
-    changed_options,
-    changes_of,
-    difference,
-    other_tasks,
-    pooled,
-    read_result,
-    read_results,
-)
+from csn.results import Result, by_seed, pooled, read_result, read_results
 
 _BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -116,7 +104,7 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in by_seed(rows):
         result = seeds[0]
-        cells = (result.tasks, result.name, result.published, over_seeds(seeds), _cost(result))
+        cells = (result.tasks, result.name, result.published, over_seeds(seeds), _cost(seeds))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
 
@@ -128,7 +116,7 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
     for seeds in by_seed(rows):
         result, size = seeds[0], seeds[0].tasks
         published = f"<br>paper {result.published}" if result.published else ""
-        minutes = f"<br>{result.content['trained']['seconds_in_all'] / 60:.0f} min" if result.learner == TRAINED else ""
+        minutes = f"<br>{_minutes(seeds)}" if result.learner == TRAINED else ""
         if size in models.setdefault(result.model, {}):
             raise ValueError(
                 f"{result.path} and another file are both of {result.model}, {size}: keep one of them here"
@@ -142,68 +130,49 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
 
 
 def arms_table(rows: Iterable[Result], folder: str) -> str:
-    """Markdown, of an ablation: each arm's accuracy, and by how much it is above its model's baseline, task by task."""
-    arms = by_seed(rows)
-    lines = ["| model | arm | csn | against the baseline | trained on | file |", "|---|---|---|---|---|---|"]
-    for seeds in arms:
-        result, baseline = seeds[0], _baseline_of(seeds[0], arms)
-        shared = {each.seed for each in seeds} & {each.seed for each in baseline}
-        ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
-        against = _against(ours, theirs) if shared else ""
+    """Markdown, of an ablation: each arm's accuracy, by how much it is above its model's baseline, task by task, and by
+    how much the paper's is above its own."""
+    lines = ["| model | arm | csn | against the baseline | paper | trained on | file |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for each in arms_of(rows):
+        result = each.seeds[0]
         model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
-        cells = (", ".join(filter(None, model)), arm(result), over_seeds(seeds), against, _cost(result))
-        lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
+        cells = [", ".join(filter(None, model)), arm(result), over_seeds(each.seeds)]
+        cells += [_against(each), each.paper, _cost(each.seeds)]
+        lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")
     return "\n".join(lines)
 
 
-def _against(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
+def _against(arm: Arm) -> str:
     """By how much an arm is above its baseline of the same seeds, and from where to where single seeds reach: the
     interval over tasks knows nothing of other seeds."""
-    shown = _signed(difference(ours, theirs))
-    single = sorted(100 * difference([one], [other]).mean for one, other in zip(ours, theirs, strict=True))
-    return shown if len(ours) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
-
-
-def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
-    """The trainings that are as an arm's in everything but its own options, and asked the same; none if there are none.
-
-    Its own are those of an arm of the plan, beside which others may be common to all; else all that it changes.
-    """
-    config = result.content["config"]
-    changed = changed_options(config)
-    planned = (own for own in _planned_arms(result.preset, result.recipe) if own <= changed.keys())
-    for own in (max(planned, key=len, default=frozenset()), changed.keys()):
-        wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
-        for section, name, its in (changed[change] for change in own):
-            wanted[section][name] = its
-        for other in arms if own and result.read_as_trained else ():
-            if other[0].read_as_trained and not other_tasks(result, other[0]) and _same_but_seed(other[0], wanted):
-                return other
-    return []
-
-
-def _same_but_seed(result: Result, config: dict[str, Any]) -> bool:
-    one, other = (each | {"train": each["train"] | {"seed": 0}} for each in (result.content["config"], config))
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-@functools.cache
-def _planned_arms(preset: str, recipe: str) -> list[frozenset[str]]:
-    """What each arm of the plan changes in a preset."""
-    cells = (cell for cell in plan(ABLATION) if (cell.config.preset, cell.config.recipe) == (preset, recipe))
-    return [frozenset(changes_of(dataclasses.asdict(cell.config))) for cell in cells]
-
-
-def _cost(result: Result) -> str:
-    """Up to the model that was chosen, of how many in all, and the time of all."""
-    if result.learner != TRAINED:
+    if arm.difference is None:
         return ""
-    trained = result.content["trained"]
-    return f"{trained['tasks']:,} of {_last(result):,} {result.unit}, {trained['seconds_in_all'] / 60:.0f} min"
+    shown = _signed(arm.difference)
+    single = sorted(100 * each.mean for each in arm.by_seed.values())
+    return shown if len(single) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
 
 
-def _last(result: Result) -> int:
-    """Tasks trained in all."""
+def _cost(seeds: Sequence[Result]) -> str:
+    """Up to the models that were chosen, of how many in all, and the time of all; of several seeds, from the least to
+    the most."""
+    if seeds[0].learner != TRAINED:
+        return ""
+    chosen = _span(each.content["trained"]["tasks"] for each in seeds)
+    return f"{chosen} of {_span(map(tasks_in_all, seeds))} {seeds[0].unit}, {_minutes(seeds)}"
+
+
+def _minutes(seeds: Sequence[Result]) -> str:
+    return f"{_span(round(each.content['trained']['seconds_in_all'] / 60) for each in seeds)} min"
+
+
+def _span(numbers: Iterable[int]) -> str:
+    ends = sorted({*numbers})
+    return f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
+
+
+def tasks_in_all(result: Result) -> int:
+    """Trained on, those after the chosen model too; a training that was stopped has fewer than it was to have."""
     curve = result.content["trained"]["validation_curve"]
     return int(curve[-1][0] if curve else result.content["trained"]["tasks"])
 
@@ -237,8 +206,8 @@ def _commands(rows: Iterable[Result], folder: str) -> str:
             begun = "".join(f", begun at {_short(part['commit'])}" for part in trained.get("earlier", [])[:1])
             lines.append(
                 f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of {_last(result):,} "
-                f"{result.unit}.\n"
+                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of "
+                f"{tasks_in_all(result):,} {result.unit}.\n"
                 f"  `{trained['command']}` at {_short(trained['commit'])}{begun}, then `{result.content['command']}`."
             )
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""TABLE.md, TABLE.csv and TABLE.png: the result files of a table's cells, as Markdown, numbers and a picture."""
+"""TABLE.md, TABLE.csv and TABLE.png: the result files of a table's cells, as Markdown, numbers and a picture; of the
+ablations a picture for each data set."""
 
 from __future__ import annotations
 
@@ -8,20 +9,25 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from csn.ablation_pictures import ArmMark, ablation_figure
+from csn.arms import Arm, arms_of
 from csn.config import config_from_json
 from csn.drawing import png
 from csn.reproduce import ABLATION, Asked, Cell, arm, plan, tables
 from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import accuracy_table, arms_table
+from csn.result_tables import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
 from csn.results import Result, by_seed, changes_of, pooled, results_in
 
 # In the name of a result file, after the cell's: options that were changed, which have "=", and the seed.
 _CHANGED = re.compile(r"(-[\w.]+=.+?)?(-seed\d+)?")
+# Training tasks and seconds are those up to the model that was chosen.
 CSV_COLUMNS = (
     *("data", "tasks", "formed", "model", "recipe", "changes", "paper", "accuracy", "interval"),
-    *("training_tasks", "seconds", "seed", "commit", "file"),
+    *("training_tasks", "seconds", "tasks_in_all", "seconds_in_all", "seed", "commit", "file"),
 )
+ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")  # before those of the training
 
 
 def table_files(table: str, folder: Path, *, data: str | None = None, skip: Callable[[str], None]) -> dict[Path, bytes]:
@@ -47,14 +53,12 @@ def _files(name: str, cells: Sequence[Cell], folder: Path, skip: Callable[[str],
     found = results_of(cells, folder, skip)
     if not found:
         return {}
-    table_of, mark_of = (arms_table, _arm_mark) if name == ABLATION else (accuracy_table, _mark)
-    marks = [mark_of(seeds) for seeds in by_seed(found)]
-    picture = accuracy_figure(marks, title=f"Reproduction of {name}", bars=name == ABLATION)
-    return {
-        folder / f"{name}.md": table_of(found, ".").encode(),
-        folder / f"{name}.csv": _csv(found).encode(),
-        folder / f"{name}.png": png(picture),
-    }
+    if name == ABLATION:
+        texts, pictures = (arms_table(found, "."), arms_csv(found)), _ablation_pictures(found)
+    else:
+        texts, pictures = (accuracy_table(found, "."), accuracy_csv(found)), _pictures(name, found)
+    files = {f"{name}.{kind}": text.encode() for kind, text in zip(("md", "csv"), texts, strict=True)} | pictures
+    return {folder / file: content for file, content in files.items()}
 
 
 def results_of(cells: Iterable[Cell], folder: Path, skip: Callable[[str], None] = lambda why: None) -> list[Result]:
@@ -100,36 +104,104 @@ def _check_of(result: Result, cell: Cell, test: Asked) -> None:
         raise ValueError(f"{result.path} is of another training or test than its name says: rename or remove it")
 
 
-def _csv(found: Sequence[Result]) -> str:
+def accuracy_csv(found: Iterable[Result]) -> str:
     """One line a result; accuracies in per cent."""
+    return _csv(CSV_COLUMNS, map(_values, found))
+
+
+def arms_csv(found: Sequence[Result]) -> str:
+    """The same of an ablation, with each result's difference to the baseline of its seed. The paper trained longer, so
+    that its accuracies belong beside none of them."""
+    training = CSV_COLUMNS.index("training_tasks")
+    rows = {result.path: _values(result) for result in found}
+    for of in arms_of(found):
+        for result in of.seeds:
+            against = of.by_seed.get(result.seed)
+            values = (arm(result), *(("", "") if against is None else map(_per_cent, against)))
+            rows[result.path] |= dict(zip(ARM_COLUMNS, values, strict=True)) | {"paper": ""}
+    return _csv((*CSV_COLUMNS[:training], *ARM_COLUMNS, *CSV_COLUMNS[training:]), rows.values())
+
+
+def _values(result: Result) -> dict[str, Any]:
+    """Of a line, by column."""
+    trained, config = result.content["trained"], result.content["config"]
+    mean, interval = map(_per_cent, result.accuracy)
+    values = [result.data, result.size, result.formed, config["preset"], config["recipe"]]
+    values += ["; ".join(changes_of(config)), result.published, mean, interval]
+    values += [trained["tasks"], trained["seconds"], tasks_in_all(result), trained["seconds_in_all"]]
+    values += [config["train"]["seed"], trained["commit"], result.path.name]
+    return dict(zip(CSV_COLUMNS, values, strict=True))
+
+
+def _per_cent(part: float) -> str:
+    return f"{100 * part:.2f}"
+
+
+def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for result in found:
-        trained, config = result.content["trained"], result.content["config"]
-        row = [result.data, result.size, result.formed, config["preset"], config["recipe"]]
-        row += ["; ".join(changes_of(config)), result.published]
-        row += [f"{100 * result.accuracy.mean:.2f}", f"{100 * result.accuracy.interval:.2f}"]
-        row += [trained["tasks"], trained["seconds"], config["train"]["seed"], trained["commit"], result.path.name]
-        writer.writerow(row)
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return file.getvalue()
+
+
+def _pictures(name: str, found: Sequence[Result]) -> dict[str, bytes]:
+    """TABLE.png."""
+    marks = [_mark(seeds) for seeds in by_seed(found)]
+    return {f"{name}.png": png(accuracy_figure(marks, title=f"Reproduction of {name}"), about=_in_words(marks))}
+
+
+def _ablation_pictures(found: Sequence[Result]) -> dict[str, bytes]:
+    """A picture for each data set that has arms."""
+    arms: dict[str, list[ArmMark]] = {}
+    for each in arms_of(found):
+        arms.setdefault(each.seeds[0].data, []).append(_arm_mark(each))
+    title = "Ablation on {}: accuracy, and differences with 95 % intervals"
+    return {
+        f"{ABLATION}-{data}.png": png(ablation_figure(marks, title=title.format(data)), about=_in_words(marks))
+        for data, marks in arms.items()
+    }
+
+
+def _in_words(marks: Iterable[tuple[Any, ...]]) -> str:
+    """What a picture shows, a line a mark: by this a committed one can be held to its results, whatever drew it."""
+    return "\n".join(", ".join(_plain(value) for value in mark) for mark in marks)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_plain, value))
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _mark(seeds: Sequence[Result]) -> Mark:
     """A result, perhaps of several seeds, as a line of the picture."""
     result, accuracy = seeds[0], pooled(seeds)
-    number = re.match(r"[\d.]+", result.published)
     return Mark(
-        group=f"{result.data} {result.tasks}",
+        data=result.data,
+        tasks=result.tasks,
         label=result.model.replace("`", ""),
         accuracy=100 * accuracy.mean,
         interval=100 * accuracy.interval,
-        paper=float(number[0]) if number else None,
+        paper=result.published,
     )
 
 
-def _arm_mark(seeds: Sequence[Result]) -> Mark:
-    """An arm of an ablation as a bar among those of its model; the paper trained longer, so none of its numbers."""
-    result = seeds[0]
-    group = ", ".join([result.data, result.preset, result.recipe, *([result.naming] if result.naming else [])])
-    return _mark(seeds)._replace(group=group, label=arm(result), paper=None)
+def _arm_mark(of: Arm) -> ArmMark:
+    """An arm of an ablation as a line of the panel of its model, in the column of its kind of conditioning."""
+    result = of.seeds[0]
+    model, dash, kind = result.preset.rpartition("-")
+    kind = OVERHEAD_KINDS.get(kind, "") if dash else ""
+    parts = (model if kind else result.preset, result.recipe, result.naming, result.tasks)
+    mark = ArmMark(
+        panel=", ".join(filter(None, parts)),
+        kind=kind,
+        label=arm(result),
+        accuracy=100 * pooled(of.seeds).mean,
+        chance=100 / result.content["evaluation"]["way"],
+        paper=of.paper,
+    )
+    if of.difference is None:
+        return mark
+    by_seed = tuple(100 * each.mean for each in of.by_seed.values())
+    return mark._replace(difference=100 * of.difference.mean, interval=100 * of.difference.interval, by_seed=by_seed)

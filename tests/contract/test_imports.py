@@ -31,10 +31,11 @@ LAYERS: list[set[str]] = [
     {"csn.model", "csn.baselines"},
     {"csn.presets", "csn.config", "csn.build", "csn.build_baselines"},
     {"csn.engine"},
-    {"csn.drawing", "csn.pictures", "csn.result_pictures", "csn.sentence_pictures", "csn.timing_pictures"},
+    {"csn.drawing", "csn.pictures", "csn.ablation_pictures", "csn.result_pictures", "csn.sentence_pictures"}
+    | {"csn.timing_pictures"},
     {"csn.report", "csn.protocol", "csn.results", "csn.result_tables", "csn.table_files", "csn.verify", "csn.compare"}
-    | {"csn.result_checks", "csn.result_writing", "csn.reproduce", "csn.budget", "csn.timing", "csn.benches"}
-    | {"csn.time_tables"},
+    | {"csn.result_checks", "csn.result_writing", "csn.arms", "csn.reproduce", "csn.budget", "csn.timing"}
+    | {"csn.benches", "csn.time_tables"},
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from toy_tables import TOY
 
+from csn import arms, reproduce
+
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A table of two small cells, tested on two tasks."""
     monkeypatch.chdir(tmp_path)
     for module in ("reproduce", "table_files"):
         monkeypatch.setattr(f"csn.{module}.tables", lambda: TOY)
     monkeypatch.setattr("csn.reproduce.RANDOM_TASKS", {5: 2})
     monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
+    for remembered in (reproduce._arms, arms._planned_arms):
+        remembered.cache_clear()
+    yield
+    for remembered in (reproduce._arms, arms._planned_arms):  # the arms of the toy, if a test has any
+        remembered.cache_clear()

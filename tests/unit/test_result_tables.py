@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from csn import cli
-from csn.config import load_preset
+from csn.config import load_preset, merge
 from csn.engine.evaluate import summarise
 from csn.reproduce import plan
-from csn.result_pictures import Mark, accuracy_figure
 from csn.result_tables import accuracy_table, arms_table, grid_table, overhead_table
 from csn.results import NAMED_FIRST, by_seed, changes_of, read_results
 
@@ -55,7 +54,8 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     spread = 1.96 * 0.1 / 3**0.5
     assert [row[3] for row in rows] == ["", f"+0.00 ± {100 * spread:.2f}", "-10.00 ± 0.00"]
     assert rows[0][0] == "| `adalstm-1-df`, plus, 5-way 1-shot"
-    assert rows[1][5] == "[result](results/ablation/b.json) |"
+    assert [row[4] for row in rows] == ["", "", ""]  # the paper's, which has another recipe
+    assert rows[1][6] == "[result](results/ablation/b.json) |"
     again = content | {"accuracies": {"trained": [0.1, 0.1, 0.1]}, "config": json.loads(json.dumps(content["config"]))}
     again["config"]["train"]["seed"] = 1  # of the baseline alone, so that no other arm stands against it
     Path("results/ablation/s.json").write_text(json.dumps(again))
@@ -122,6 +122,41 @@ def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path:
     assert against((one, 0.5), (raw | one, 0.4), (raw | two, 0.9)) == ["", "-10.00 ± 0.00"]
 
 
+def test_the_paper_s_arms_stand_beside_ours_where_data_and_recipe_are_its_own(tmp_path: Path) -> None:
+    path = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+
+    def papers(preset: str, data: str, change: dict[str, object], recipe: str = "paper", **asked: object) -> str:
+        config = merge(load_preset(preset, recipe), {"data": {"name": data, "way": 5, "shot": 1}, "model": change})
+        made = content | {"config": json.loads(config.to_json())}
+        made["evaluation"] = content["evaluation"] | {"data": data, "attention": config.model.attention} | asked
+        (tmp_path / "arm.json").write_text(json.dumps(made))
+        (row,) = arms_table(read_results(tmp_path), "r").splitlines()[2:]
+        return row.split(" | ")[4]
+
+    inside, raw, simple = {"shift_rule": "inside"}, {"shift_rule": "raw"}, {"g": "simple"}
+    language, images = "penn-treebank", "mini-imagenet"
+    kinds = ("df", "gradient")
+    assert [papers(f"adalstm-1-{kind}", language, inside) for kind in kinds] == ["-3.10", "-5.85"]
+    all_of_them = {"formed": "all-inclusive"}
+    assert [papers(f"adalstm-1-{kind}", language, inside, **all_of_them) for kind in kinds] == ["-2.25", "-5.90"]
+    assert [papers(f"adacnn-32-{kind}", images, inside) for kind in kinds] == ["-0.25", "-0.46"]
+    assert [papers(f"adalstm-1-{kind}", language, raw) for kind in kinds] == ["about -7", "about -7"]
+    assert [papers(f"adalstm-1-{kind}", language, simple) for kind in kinds] == ["below -10", "chance (20 %)"]
+    assert [papers(f"adacnn-32-{kind}", images, simple) for kind in kinds] == ["below -10", "about -3"]
+    nothing = [
+        papers("adalstm-1-df", language, {}),  # the baseline
+        papers("adalstm-1-df", language, inside, "plus"),
+        papers("adalstm-1-df", language, inside | {"units": 32}),
+        papers("adalstm-1-df", language, inside, attention="hard"),
+        papers("adalstm-1-df", language, raw, **all_of_them),
+        papers("adalstm-1-df", language, inside, shot=2),
+        papers("adacnn-32-df", "tiny-imagenet-fewshot", inside),
+        papers("adacnn-df", "omniglot", inside),
+    ]
+    assert nothing == [""] * len(nothing)
+
+
 def test_options_of_data_and_naming_tell_rows_apart() -> None:
     config = json.loads(load_preset("adalstm-1-df", "plus").to_json())
     assert changes_of(config) == []
@@ -186,6 +221,22 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
     (tmp_path / "4.json").write_text(json.dumps(content))
     rows = accuracy_table(read_results(tmp_path), "r").splitlines()[2:]
     assert [row.count("[result]") for row in rows] == [3, 1, 1]
+
+
+def test_a_row_of_several_seeds_says_how_long_each_was_trained(tmp_path: Path) -> None:
+    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-plus.json").read_text(encoding="utf-8"))
+    for seed, (chosen, in_all, seconds) in enumerate([(2500, 3000, 200), (500, 2600, 260), (3000, 3000, 130)]):
+        content["config"]["train"]["seed"] = seed
+        curve = [[chosen, 0.5], [in_all, 0.5]]
+        content["trained"] |= {"tasks": chosen, "seconds_in_all": seconds, "validation_curve": curve}
+        (tmp_path / f"{seed}.json").write_text(json.dumps(content))
+    results = read_results(tmp_path)
+    (row,) = accuracy_table(results, "r").splitlines()[2:]
+    assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in row
+    assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in arms_table(results, "r")
+    assert "<br>2 to 4 min |" in grid_table(results, "r")
+    (row,) = accuracy_table(results[:1], "r").splitlines()[2:]
+    assert "| 2,500 of 3,000 tasks, 3 min |" in row
 
 
 def test_seeds_share_a_row_if_they_were_asked_the_same_by_whatever_version(tmp_path: Path) -> None:
@@ -258,23 +309,3 @@ def test_a_file_that_says_too_little_is_named(
     said = capsys.readouterr().err
     assert str(path) in said
     assert message in said
-
-
-def test_long_names_are_inside_the_picture() -> None:
-    group = "omniglot-background 20-way 1-shot, within alphabet"
-    marks = [Mark(group, "adacnn-df, plus, classes named first, trained on 20-way tasks", 50, 1)]
-    figure = accuracy_figure(marks, title="t")
-    figure.canvas.draw()
-    (axes,) = figure.axes
-    texts = [*axes.texts, *axes.get_yticklabels()]
-    assert all(text.get_window_extent().x0 >= 0 for text in texts)
-    assert axes.get_position().width > 0.3
-
-
-def test_names_that_have_no_room_are_shortened() -> None:
-    figure = accuracy_figure([Mark("omniglot-background, " * 9, f"adacnn-df, {'filters=32, ' * 20}", 50, 1)], title="t")
-    figure.canvas.draw()
-    (axes,) = figure.axes
-    texts = [*axes.texts, *axes.get_yticklabels()]
-    assert all(text.get_text().endswith("…") and text.get_window_extent().x0 >= 0 for text in texts)
-    assert axes.get_position().width > 0.3

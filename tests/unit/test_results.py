@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from csn import cli
 from csn.config import preset_names
@@ -235,6 +237,23 @@ def test_tables_beside_the_result_files_are_made_of_them() -> None:
     assert {"omniglot", "penn-treebank", "ablation", "tiny-imagenet-fewshot"} <= {path.stem for path in texts}
     for path, content in texts.items():
         assert path.read_bytes() == content, f"{path} is not up to date: run csn report"
+
+
+def test_pictures_beside_the_result_files_show_them() -> None:
+    files = all_table_files(ROOT / "results", skip=pytest.fail)
+    pictures = {path: content for path, content in files.items() if path.suffix == ".png"}
+    assert {"omniglot", "ablation-omniglot", "ablation-penn-treebank"} <= {path.stem for path in pictures}
+    for path, content in pictures.items():
+        # Another matplotlib draws other pixels of the same numbers.
+        assert description(path.read_bytes()) == description(content), f"{path} is not up to date: run csn report"
+    # A picture whose table no longer makes it would go on showing what once was.
+    assert {*(ROOT / "results" / "ablation").glob("*.png")} <= pictures.keys()
+
+
+def description(picture: bytes) -> str:
+    """What a picture says that it shows."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        return str(opened.info.get("Description"))
 
 
 def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -51,4 +52,41 @@ def test_a_size_in_the_name_of_the_data_stays(toy):
     cell = plan("strokes", rows=["adacnn-df"], data="/my/pets-5w1s")[0]
     assert [cell.result(test) for test in cell.tests] == [
         f"pets-5w1s-{size}-adacnn-df-plus.json" for size in ("3w1s", "5w1s")
+    ]
+
+
+def rows_of(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(content.decode().splitlines()))
+
+
+def test_numbers_say_what_was_trained_up_to_the_chosen_model_and_in_all(toy):
+    results = Path("results")
+    path = write_result(plan("strokes", rows=["prototypical"])[0], results)
+    content = json.loads(path.read_text())
+    content["trained"] |= {"tasks": 4, "seconds": 1.5, "seconds_in_all": 2.5, "validation_curve": [[4, 0.6], [6, 0.5]]}
+    path.write_text(json.dumps(content))  # stopped after 6 of its 8 tasks
+    (row,) = rows_of(table_files("strokes", results, skip=pytest.fail)[results / "strokes.csv"])
+    named = ("training_tasks", "seconds", "tasks_in_all", "seconds_in_all")
+    assert [row[name] for name in named] == ["4", "1.5", "6", "2.5"]
+    assert "arm" not in row
+
+
+def test_numbers_of_an_ablation_are_against_the_baseline_of_their_seed(toy, monkeypatch):
+    arms = {"baseline": [], "raw beta": ["model.shift_rule=raw"]}
+    row = {"presets": ["adalstm-1-df"], "recipes": ["paper"], "tasks": ["5w1s"], "arms": arms, "data": "penn-treebank"}
+    monkeypatch.setitem(TOY, "ablation", [row])
+    results = Path("results/ablation")
+    accuracies = [[0.4, 0.6], [0.4, 0.6], [0.3, 0.6], [0.6, 0.8], [0.9, 0.9]]
+    cells = plan("ablation", rows=["baseline"], seeds=2) + plan("ablation", rows=["raw beta"], seeds=3)
+    for cell, own in zip(cells, accuracies, strict=True):
+        path = write_result(cell, results)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"accuracies": {"trained": own}}))
+    rows = rows_of(table_files("ablation", Path("results"), skip=pytest.fail)[results / "ablation.csv"])
+    named = ("arm", "seed", "against_baseline", "against_baseline_interval", "paper")
+    assert [tuple(row[name] for name in named) for row in rows] == [
+        ("baseline", "0", "", "", ""),
+        ("baseline", "1", "", "", ""),
+        ("raw beta", "0", "-5.00", "9.80", ""),
+        ("raw beta", "1", "20.00", "0.00", ""),
+        ("raw beta", "2", "", "", ""),  # whose baseline is not there
     ]
