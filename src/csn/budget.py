@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from csn.cells import Cell
 from csn.config import Config
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
-from csn.reproduce import Cell
 from csn.timing import training_step
 
 VALIDATIONS = 10  # at most, within a budget

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from csn.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.build import DATASETS, build_learner, data_entry
+from csn.cells import Cell
 from csn.config import DataConfig
 from csn.data.source import Dataset
 from csn.data_command import data_name, load
@@ -27,7 +28,7 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.naming import FOLDER as NAMING_FOLDER
 from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
-from csn.reproduce import ABLATION, Cell, named_by, plan
+from csn.reproduce import ABLATION, named_by, plan
 from csn.table_files import table_files
 from csn.terminal import console, given, progress_bar, say, stop_signal
 from csn.time_tables import check_timing, run_timing

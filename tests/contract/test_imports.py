@@ -33,7 +33,7 @@ LAYERS: list[set[str]] = [
     {"csn.engine"},
     {"csn.drawing", "csn.pictures", "csn.result_pictures", "csn.sentence_pictures", "csn.timing_pictures"},
     {"csn.report", "csn.protocol", "csn.results", "csn.result_tables", "csn.table_files", "csn.verify", "csn.compare"}
-    | {"csn.result_checks", "csn.reproduce", "csn.budget", "csn.timing", "csn.benches", "csn.time_tables"},
+    | {"csn.result_checks", "csn.cells", "csn.reproduce", "csn.budget", "csn.timing", "csn.benches", "csn.time_tables"},
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},

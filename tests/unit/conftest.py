@@ -14,5 +14,5 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for module in ("reproduce", "table_files"):
         monkeypatch.setattr(f"csn.{module}.tables", lambda: TOY)
-    monkeypatch.setattr("csn.reproduce.RANDOM_TASKS", {5: 2})
+    monkeypatch.setattr("csn.cells.RANDOM_TASKS", {5: 2})
     monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
