@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from csn.config import Config, config_from_json, merge
 from csn.engine.lengthen import LENGTH as LENGTHENED
@@ -120,8 +121,10 @@ class Cell:
             config = config_from_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
-        if _without_length(config) != _without_length(self.config):
-            raise ValueError(f"{path.parent} is a run of other options: remove it, or give other --runs")
+        if other := _other_options(config, self.config):
+            raise ValueError(
+                f"{path.parent} is a run of other options ({'; '.join(other)}): remove it, or give other --runs"
+            )
         return self.as_long_as(config)
 
     def trained_on(self, asked: Cell, changes: Sequence[str]) -> Cell:
@@ -150,35 +153,67 @@ class Cell:
         return self.trained_for(**{name: getattr(other.train, name) for name in LENGTH})
 
     def missing(self, results: Path, *, again: bool = False) -> list[Asked]:
-        """Tests without a result file of this configuration. again: where one cannot be read, it is made anew.
+        """Tests without a result file. One that holds something else is refused, for it must not be lost; again: it is
+        made anew.
 
-        How long to train is a matter of the budget: a result of as many options counts, whatever its training tasks.
+        How long to train is a matter of the budget: a result of the same options counts, whatever its training tasks.
         """
-        missing = []
+        missing, problems = [], []
         for test in self.tests:
             try:
                 found = self._trained_by(results / self.result(test), test)
-            except ValueError:
-                if not again:
-                    raise
+            except ValueError as error:
+                problems.append(str(error))
                 found = None
             missing += [test] if found is None else []
+        if problems and not again:
+            raise ValueError("\n".join(problems))
         return missing
 
     def _trained_by(self, path: Path, test: Asked) -> Config | None:
-        """What made a result file, if it is one of this configuration, whatever its length, and of this test."""
+        """What made a result file, where there is one: of this configuration, whatever its length, and of this test."""
         if not path.exists():
             return None
+        remedy = "move or rename it, or replace it with --again"
         content = read_result(path)
+        if "summary" not in content:
+            raise ValueError(f"{path} is no result of csn evaluate: {remedy}")
         try:
             config = config_from_json(json.dumps(content["config"]))
-        except ValueError:  # an option that no longer exists
-            return None
-        asked = content["evaluation"]
-        same_test = (asked["way"], asked["shot"], asked.get("formed", "random")) == dataclasses.astuple(test)
-        same_test &= test.tasks in (None, asked["tasks"]) and asked.get("split", "test") == "test"
-        same_test &= asked.get("attention", config.model.attention) == config.model.attention
-        return config if same_test and _without_length(config) == _without_length(self.config) else None
+        except ValueError as error:
+            raise ValueError(f"{path} is of another version of csn ({error}): {remedy}") from error
+        if other := _other_options(config, self.config):
+            raise ValueError(f"{path} is of other options ({'; '.join(other)}): {remedy}")
+        if other := _other_tasks(content["evaluation"], config, test):
+            raise ValueError(f"{path} is of another test ({'; '.join(other)}): {remedy}")
+        return config
+
+
+def _other_options(its: Config, own: Config) -> list[str]:
+    """What one training has otherwise than another, but for its length: ["tasks_per_step=4, here 1"]."""
+    sections = [dataclasses.asdict(_without_length(config)) for config in (its, own)]
+    options = [
+        {
+            f"naming.{name}" if section == "naming" else name: value
+            for section, values in config.items()
+            for name, value in (values.items() if isinstance(values, dict) else [(section, values)])
+        }
+        for config in sections
+    ]
+    return _otherwise(*options)
+
+
+def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
+    """In what a result is of other tasks than a test asks. Older files do not say everything."""
+    wanted = {"split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
+    wanted |= {} if test.tasks is None else {"tasks": test.tasks}
+    wanted |= {"attention": config.model.attention}
+    return _otherwise({"formed": "random"} | asked, wanted)
+
+
+def _otherwise(its: dict[str, Any], own: dict[str, Any]) -> list[str]:
+    """Where one has another value; what it does not say counts as equal."""
+    return [f"{name}={its[name]}, here {value}" for name, value in own.items() if its.get(name, value) != value]
 
 
 def _without_length(config: Config) -> Config:

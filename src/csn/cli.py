@@ -181,7 +181,7 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "--again",
         action="store_true",
         help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
-        "trained on",
+        "trained on; files of other options or tests are replaced",
     )
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     reproduce.add_argument(

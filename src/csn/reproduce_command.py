@@ -48,7 +48,7 @@ def reproduce(options: argparse.Namespace) -> int:
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     results = options.results / ABLATION if options.table == ABLATION else options.results
-    open_cells = [cell for cell in cells if options.again or cell.missing(results)]
+    open_cells = cells if options.again else _without_results(cells, results)
     open_cells = _with_lengths(open_cells, everything, options, results)
     _show_plan(cells, open_cells, results, again=options.again)
     if options.dry_run:
@@ -79,6 +79,19 @@ def _found(data: str) -> str:
     if data not in DATASETS and not Path(data).exists():
         raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
     return data
+
+
+def _without_results(cells: Sequence[Cell], results: Path) -> list[Cell]:
+    """Cells that lack a result; a ValueError that names all files which stand in the place of one."""
+    found, problems = [], []
+    for cell in cells:
+        try:
+            found += [cell] if cell.missing(results) else []
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return found
 
 
 def _check_writable(folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from toy_tables import write_result
 
-from csn.budget import read_seconds, within_budget
+from csn.budget import kin_with_length, read_seconds, within_budget
 from csn.cli import main
 from csn.config import Config
 from csn.reproduce import Cell, plan
@@ -78,6 +78,17 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
     lengths.clear()
     assert main([*command, "--rows", "prototypical", "--dry-run"]) == 0
     assert {config.train.tasks for config in lengths.values()} == {360}  # another model has a length of its own
+
+
+def test_what_cannot_be_read_settles_no_length(toy):
+    one, two, three = plan("strokes", rows=["prototypical"], seeds=3)
+    begin(plan("strokes", rows=["adacnn-df"])[0], Path("runs"))
+    Path("runs", "strokes-5w1s-adacnn-df-plus").rename(Path("runs", one.name))  # a run of other options
+    write_result(one, Path("results"), split="val")  # another test
+    write_result(two.trained_for(tasks=16), Path("results"))
+    found = kin_with_length(three, [one, two, three], Path("runs"), Path("results"))
+    assert found is not None
+    assert (found.name, found.config.train.tasks) == (two.name, 16)
 
 
 @pytest.mark.parametrize(

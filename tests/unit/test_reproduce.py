@@ -178,7 +178,9 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
     assert main(["reproduce", "strokes", "--runs", str(tmp_path), "--dry-run"]) == 2
-    assert f"{folder} is a run of other options: remove it, or give other --runs" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{folder} is a run of other options (preset=prototypical, here adacnn-df; " in said
+    assert "): remove it, or give other --runs" in said
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
         cell.begun(tmp_path)
@@ -228,6 +230,11 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert [(row["training_tasks"] in ("4", "8"), row["seed"]) for row in rows] == 3 * [(True, "0")]
     assert Path("out/strokes.png").read_bytes().startswith(b"\x89PNG")
     assert Path("out/strokes.md").read_text().count("\n") == 4
+    replaced = Path(f"out/{names[2]}.json")
+    before = changed(replaced, "evaluation", split="val")
+    again = ["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs", "--again"]
+    assert main(again) == 0
+    assert json.loads(replaced.read_text())["evaluation"] == before["evaluation"]
     capsys.readouterr()
     monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained again"))
     assert main(["reproduce", "strokes", "--results", "out", "--runs", "runs"]) == 0
@@ -252,32 +259,78 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
     assert "failed: strokes-5w1s-prototypical-plus, see" in said.out
 
 
-def test_results_of_other_options_do_not_count(toy, tmp_path):
-    cell, results = plan("strokes", rows=["prototypical"])[0], tmp_path / "results"
-    results.mkdir()
-    config = json.loads(cell.config.to_json())
-    trained = {"tasks": 8, "seconds": 1, "seconds_in_all": 1, "validation": 0.5, "validation_curve": []}
-    trained |= {"commit": "", "command": ""}
-    asked = {"data": "strokes", "way": 5, "shot": 1, "tasks": 2}
-    content = {"summary": {"trained": {"accuracy": 0.5, "interval": 0.0}}, "evaluation": asked, "config": config}
-    content |= {"trained": trained, "accuracies": {"trained": [0.5, 0.5]}, "command": "csn evaluate"}
-    path = results / cell.result(cell.tests[0])
-    path.write_text(json.dumps(content))
-    assert cell.missing(results) == []
-    config["train"]["tasks"] = 99  # a longer training is as good
-    path.write_text(json.dumps(content))
-    assert cell.missing(results) == []
-    for other in ({"tasks": 3}, {"split": "val"}, {"attention": "hard"}):
-        accuracies = {"trained": [0.5] * other.get("tasks", 2)}
-        path.write_text(json.dumps(content | {"evaluation": asked | other, "accuracies": accuracies}))
-        assert cell.missing(results) == list(cell.tests)
-    config["model"]["filters"] = 5
-    path.write_text(json.dumps(content))
-    assert cell.missing(results) == list(cell.tests)
-    path.write_text(json.dumps(content | {"format": 99}))
+def test_a_longer_training_is_as_good_a_result(toy, tmp_path):
+    cell = plan("strokes", rows=["prototypical"])[0]
+    assert cell.missing(tmp_path) == list(cell.tests)
+    for tasks in (8, 99):
+        write_result(cell.trained_for(tasks=tasks), tmp_path)
+        assert cell.missing(tmp_path) == []
+
+
+def changed(path: Path, part: str, **values: object) -> dict:
+    """The contents of a result file with other values in one of its parts."""
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {part: content[part] | values}))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "why"),
+    [
+        ("evaluation", {"split": "val"}, "of another test (split=val, here test)"),
+        ("evaluation", {"tasks": 4}, "of another test (tasks=4, here 2)"),
+        ("evaluation", {"attention": "hard"}, "of another test (attention=hard, here soft)"),
+        ("evaluation", {"way": 4, "shot": 2}, "of another test (way=4, here 5; shot=2, here 1)"),
+        ("evaluation", {"formed": "within-alphabet"}, "of another test (formed=within-alphabet, here random)"),
+        ("config", {"recipe": "paper"}, "of other options (recipe=paper, here plus)"),
+        ("config", {"model": {"filters": 5}, "train": {"tasks_per_step": 3}}, "filters=5, here 4; tasks_per_step=3, h"),
+        ("config", {"naming": {"batch": 7}}, "of other options (naming.batch=7, here 256)"),
+        ("config", {"model": {"eyes": 2}}, "of another version of csn (unknown option 'eyes'"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, part, other, why):
+    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained"))
+    cell = plan("strokes", rows=["prototypical"])[0]
+    path = write_result(cell, Path("results"))
+    if part == "config":
+        own = json.loads(cell.config.to_json())
+        other = {name: own[name] | value if isinstance(value, dict) else value for name, value in other.items()}
+    changed(path, part, **other)
+    changed(path, "accuracies", trained=[0.4, 0.6] * (other.get("tasks", 2) // 2))
+    before = path.read_bytes()
+    for dry in ([], ["--dry-run"]):
+        assert main(["reproduce", "strokes", "--rows", "prototypical", *dry]) == 2
+        said = capsys.readouterr().err
+        assert f"csn: {path} is " in said
+        assert why in said
+        assert said.endswith("): move or rename it, or replace it with --again\n")
+    assert path.read_bytes() == before
+    assert main(["reproduce", "strokes", "--rows", "prototypical", "--again", "--dry-run"]) == 0
+    assert "1 of 1 cells to train" in capsys.readouterr().out
+
+
+def test_every_file_that_holds_something_else_is_named_at_once(toy, capsys):
+    paths = [write_result(cell, Path("results")) for cell in plan("strokes")]
+    comparison = write_result(plan("strokes")[0], Path("results"), "strokes-3w1s-adacnn-df-plus.json")
+    for path in paths:
+        changed(path, "evaluation", split="val")
+    comparison.write_text('{"rows": []}')
+    assert main(["reproduce", "strokes"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("csn: ").partition(" is ")[0] for line in said] == [
+        str(path) for path in (comparison, *paths)
+    ]
+    assert "no result of csn evaluate: move or rename it" in said[0]
+    assert main(["reproduce", "strokes", "--again", "--dry-run"]) == 0
+
+
+def test_a_file_of_another_format_is_refused(toy, tmp_path):
+    cell = plan("strokes", rows=["prototypical"])[0]
+    path = write_result(cell, tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
-        cell.missing(results)
-    assert main(["reproduce", "strokes", "--results", str(results), "--again", "--dry-run"]) == 0
+        cell.missing(tmp_path)
+    assert cell.missing(tmp_path, again=True) == list(cell.tests)
 
 
 def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
