@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csn.config import Config, config_from_json, merge
+from csn.build import data_entry
+from csn.config import Config, DataConfig, config_from_json, merge
+from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.lengthen import LENGTH as LENGTHENED
 from csn.engine.lengthen import lengthened
+from csn.protocol import QUERIES
 from csn.results import read_result
 
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
@@ -194,7 +197,7 @@ def _other_options(its: Config, own: Config) -> list[str]:
     sections = [dataclasses.asdict(_without_length(config)) for config in (its, own)]
     options = [
         {
-            f"naming.{name}" if section == "naming" else name: value
+            f"{section}.{name}" if section in ("data", "naming") else name: value
             for section, values in config.items()
             for name, value in (values.items() if isinstance(values, dict) else [(section, values)])
         }
@@ -204,11 +207,15 @@ def _other_options(its: Config, own: Config) -> list[str]:
 
 
 def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
-    """In what a result is of other tasks than a test asks. Older files do not say everything."""
-    wanted = {"split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
+    """In what a result is of other tasks than `csn evaluate` would ask. Older files do not say everything, and a
+    fingerprint cannot be held against data that are not loaded."""
+    kind = "images" if data_entry(config.data.name).text is None else "sentences"
+    wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
-    wanted |= {"attention": config.model.attention}
-    return _otherwise({"formed": "random"} | asked, wanted)
+    wanted |= {"queries": QUERIES[kind], "seed": EVALUATION_SEED, "attention": config.model.attention}
+    its = {"formed": "random"} | asked
+    # Data by a path are called after it, with or without what follows a dot.
+    return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)
 
 
 def _otherwise(its: dict[str, Any], own: dict[str, Any]) -> list[str]:

@@ -21,13 +21,12 @@ from csn.engine.evaluate import evaluate as evaluate_tasks
 from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
-from csn.protocol import SOURCES, setting_of
+from csn.protocol import QUERIES, SOURCES, setting_of
 from csn.results import json_bytes, result_content, results_in
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.verify import ask_again, check_summary, checkpoint_of
 
 RANDOM_TASKS = 400
-QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
 
 
 def evaluate(options: argparse.Namespace) -> int:

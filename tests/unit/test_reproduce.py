@@ -220,7 +220,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert "2 of 2 cells to train" in capsys.readouterr().out
     assert not Path("results").exists()
     # The commands run in other processes, which know nothing of patches: few tasks must be in their options.
-    monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2", "--queries", "2"])
+    monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2"])
     assert main(["reproduce", "strokes", "--jobs", "2", "--threads", "2", "--results", "out", "--runs", "runs"]) == 0
     names = ["strokes-3w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus", "strokes-5w1s-prototypical-plus"]
     rows = list(csv.DictReader(Path("out/strokes.csv").read_text(encoding="utf-8").splitlines()))
@@ -267,6 +267,22 @@ def test_a_longer_training_is_as_good_a_result(toy, tmp_path):
         assert cell.missing(tmp_path) == []
 
 
+@pytest.mark.parametrize(("data", "queries", "others"), [("strokes", 15, 1), ("toy-language", 1, 15)])
+def test_a_result_has_the_queries_that_are_asked_by_default(toy, tmp_path, data, queries, others):
+    cell = plan("strokes", rows=["prototypical"], data=data)[0]
+    write_result(cell, tmp_path, queries=queries, seed=2018)
+    assert cell.missing(tmp_path) == []
+    write_result(cell, tmp_path, queries=others)
+    with pytest.raises(ValueError, match=rf"another test \(queries={others}, here {queries}\)"):
+        cell.missing(tmp_path)
+
+
+def test_data_by_a_path_may_have_a_dot_in_their_name(toy, tmp_path):
+    cell = plan("strokes", rows=["prototypical"], data="/my/pets.v2")[0]
+    write_result(cell, tmp_path, data="pets.v2")  # as a folder of images is called
+    assert cell.missing(tmp_path) == []
+
+
 def changed(path: Path, part: str, **values: object) -> dict:
     """The contents of a result file with other values in one of its parts."""
     content = json.loads(path.read_text())
@@ -278,12 +294,16 @@ def changed(path: Path, part: str, **values: object) -> dict:
     ("part", "other", "why"),
     [
         ("evaluation", {"split": "val"}, "of another test (split=val, here test)"),
+        ("evaluation", {"queries": 5}, "of another test (queries=5, here 15)"),
+        ("evaluation", {"seed": 1}, "of another test (seed=1, here 2018)"),
+        ("evaluation", {"data": "omniglot"}, "of another test (data=omniglot, here strokes)"),
         ("evaluation", {"tasks": 4}, "of another test (tasks=4, here 2)"),
         ("evaluation", {"attention": "hard"}, "of another test (attention=hard, here soft)"),
         ("evaluation", {"way": 4, "shot": 2}, "of another test (way=4, here 5; shot=2, here 1)"),
         ("evaluation", {"formed": "within-alphabet"}, "of another test (formed=within-alphabet, here random)"),
         ("config", {"recipe": "paper"}, "of other options (recipe=paper, here plus)"),
         ("config", {"model": {"filters": 5}, "train": {"tasks_per_step": 3}}, "filters=5, here 4; tasks_per_step=3, h"),
+        ("config", {"data": {"name": "omniglot"}}, "of other options (data.name=omniglot, here strokes)"),
         ("config", {"naming": {"batch": 7}}, "of other options (naming.batch=7, here 256)"),
         ("config", {"model": {"eyes": 2}}, "of another version of csn (unknown option 'eyes'"),
     ],
