@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ class Cell:
 
     def trained_on(self, asked: Cell, changes: Sequence[str]) -> Cell:
         """This begun cell with the length that was asked for by `changes`, if that is more tasks; else as it is."""
-        named = [change.partition("=")[0].strip() for change in changes]
+        named = changed_names(changes)
         tasks, wanted = self.config.train.tasks, asked.config
         if "train.tasks" not in named or wanted.train.tasks <= tasks:
             return self
@@ -190,6 +190,11 @@ class Cell:
         if other := _other_tasks(content["evaluation"], config, test):
             raise ValueError(f"{path} is of another test ({'; '.join(other)}): {remedy}")
         return config
+
+
+def changed_names(changes: Iterable[str]) -> list[str]:
+    """Of options like train.tasks=8 the names."""
+    return [change.partition("=")[0].strip() for change in changes]
 
 
 def _other_options(its: Config, own: Config) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import io
 import shlex
@@ -19,7 +20,7 @@ from rich.table import Table
 
 from csn.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.build import DATASETS, build_learner, data_entry
-from csn.cells import Cell
+from csn.cells import Cell, changed_names
 from csn.config import DataConfig
 from csn.data.source import Dataset
 from csn.data_command import data_name, load
@@ -50,7 +51,7 @@ def reproduce(options: argparse.Namespace) -> int:
     results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = cells if options.again else _without_results(cells, results)
     open_cells = _with_lengths(open_cells, everything, options, results)
-    _show_plan(cells, open_cells, results, again=options.again)
+    _show_plan(cells, open_cells, options, results)
     if options.dry_run:
         return 0
     failed: list[str] = []
@@ -167,17 +168,30 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
         torch.set_num_threads(before)
 
 
-def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], results: Path, *, again: bool) -> None:
-    """What is there and what will be trained."""
+def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> None:
+    """What is there, of how many training tasks, and what will be trained for how many."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
     table = Table(title=f"{len(open_cells)} of {len(cells)} cells to train")
-    for header in ("cell", "tasks", "results"):
+    table.add_column("cell", overflow="fold")  # all of its name, for --rows
+    for header in ("tasks", "results", "trained on"):
         table.add_column(header, no_wrap=True)
     for cell in cells:
-        there = len(cell.tests) - len(cell.missing(results, again=again))
+        there = len(cell.tests) - len(cell.missing(results, again=options.again))
         todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
-        table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}")
+        table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}", _trained_on(cell, results))
     console.print(table)
+    done = len(cells) - len(open_cells)
+    if done and (options.budget is not None or "train.tasks" in changed_names(options.changes)):
+        have, them = ("cell has", "it") if done == 1 else ("cells have", "them")
+        say(f"{done} {have} results already: --again takes {them} up")
+
+
+def _trained_on(cell: Cell, results: Path) -> str:
+    """How many tasks the training of a cell's results had, where there are any."""
+    with contextlib.suppress(ValueError):  # what is to be replaced
+        if (tested := cell.tested(results)) is not None:
+            return f"{tested.config.train.tasks:,}"
+    return ""
 
 
 @dataclass

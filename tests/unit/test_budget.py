@@ -47,7 +47,7 @@ def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
     times = iter([(0.5, 2.0), (0.25, 1.0)])
     monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: next(times))
     planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, *__, **___: planned.extend(cells))
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, *__: planned.extend(cells))
     assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
     assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
 
@@ -67,7 +67,7 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
     lengths: dict[str, Config] = {}
     monkeypatch.setattr(
         "csn.reproduce_command._show_plan",
-        lambda _, cells, *__, **___: lengths.update({c.name: c.config for c in cells}),
+        lambda _, cells, *__: lengths.update({c.name: c.config for c in cells}),
     )
     before = within_budget(plan("strokes", seeds=3)[2], 100.0, per_task=0.5, validation=2.0)
     settle(before, Path("out"))

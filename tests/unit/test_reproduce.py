@@ -143,7 +143,7 @@ def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets").mkdir()
     planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_, **__: planned.extend(cells))
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_: planned.extend(cells))
     assert main(["reproduce", "mini-imagenet", "--data", "pets", "--dry-run"]) == 0
     assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
     assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
@@ -186,7 +186,8 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
         cell.begun(tmp_path)
 
 
-def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys):
+def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     constant = ["--set", "train.schedule=constant"]
     cell = plan("strokes", changes=["train.schedule=constant"])[0]
     folder = tmp_path / cell.name
@@ -213,6 +214,31 @@ def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, cap
     (tmp_path / falling.name / "config.json").write_text(falling.config.to_json())
     assert main([*asked, "--set", "train.tasks=48"]) == 2
     assert "began with 8 tasks and cannot go on to 48, for its rate falls" in capsys.readouterr().err
+
+
+def test_the_plan_says_what_results_were_trained_on_and_how_to_take_them_up(toy, capsys):
+    one, two = plan("strokes", rows=["prototypical"], seeds=2)
+    write_result(one.trained_for(tasks=2400), Path("results"))
+    asked = ["reproduce", "strokes", "--rows", "prototypical", "--seeds", "2", "--dry-run"]
+
+    def planned(*options: str) -> tuple[list[list[str]], str]:
+        assert main([*asked, *options]) == 0
+        said = capsys.readouterr().out
+        lines = [line for line in said.splitlines() if one.name in line]
+        return [[part.strip() for part in line.split("│")[2:5]] for line in lines], said
+
+    rows, said = planned()
+    assert rows[0] == ["", "1/1", "2,400"]
+    assert rows[1][1:] == ["0/1", ""]
+    assert "--again" not in said
+    rows, said = planned("--set", "train.tasks=4800")
+    assert rows == [["", "1/1", "2,400"], ["4,800", "0/1", ""]]
+    assert "1 cell has results already: --again takes it up" in said
+    write_result(two, Path("results"))
+    assert "2 cells have results already: --again takes them up" in planned("--budget", "90s")[1]
+    rows, said = planned("--set", "train.tasks=4800", "--again")
+    assert rows == [["4,800", "1/1", "2,400"], ["4,800", "1/1", "8"]]
+    assert "results already" not in said
 
 
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
