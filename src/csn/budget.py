@@ -6,7 +6,7 @@ import contextlib
 import re
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,15 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
     return statistics.median(times[1:]) / train.tasks_per_step, validation
 
 
-def kin_with_length(cell: Cell, others: Iterable[Cell], runs: Path, results: Path) -> Cell | None:
-    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result."""
+def kin_with_length(
+    cell: Cell, others: Iterable[Cell], runs: Path, results: Path, replaced: Collection[str] = ()
+) -> Cell | None:
+    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result.
+    replaced: names of cells whose results will be made anew, and settle nothing."""
     kin = [other for other in others if other.kin == cell.kin]
-    for settled, folder in ((Cell.begun, runs), (Cell.tested, results)):
-        for other in kin:
+    kept = [other for other in kin if other.name not in replaced]
+    for settled, folder, candidates in ((Cell.begun, runs, kin), (Cell.tested, results, kept)):
+        for other in candidates:
             with contextlib.suppress(ValueError):  # what cannot be read settles nothing
                 if (found := settled(other, folder)) is not None:
                     return found

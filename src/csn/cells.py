@@ -151,9 +151,11 @@ class Cell:
         found = next((config for config in of_files if config is not None), None)
         return None if found is None else self.as_long_as(found)
 
-    def as_long_as(self, other: Config) -> Cell:
-        """The same with the length of another training."""
-        return self.trained_for(**{name: getattr(other.train, name) for name in LENGTH})
+    def as_long_as(self, other: Config, named: Sequence[str] = ()) -> Cell:
+        """The same with the length of another training, but for options that were named: they have been asked for."""
+        lengths = {name: getattr(other.train, name) for name in LENGTH if f"train.{name}" not in named}
+        as_it_is = all(getattr(self.config.train, name) == value for name, value in lengths.items())
+        return self if as_it_is else self.trained_for(**lengths)
 
     def missing(self, results: Path, *, again: bool = False) -> list[Asked]:
         """Tests without a result file. One that holds something else is refused, for it must not be lost; again: it is

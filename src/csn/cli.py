@@ -171,7 +171,8 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
     reproduce.add_argument(
         "--budget",
         metavar="TIME",
-        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the preset's number of tasks)",
+        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the tasks of other seeds and arms, or "
+        "the table's)",
     )
     reproduce.add_argument(
         "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"

@@ -132,23 +132,30 @@ def _threads(options: argparse.Namespace) -> int:
 def _with_lengths(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
 ) -> list[Cell]:
-    """Cells with the length of their runs that have begun, unless more tasks were asked for, or with what the budget
-    buys: the same for all seeds and arms of a model, also of earlier commands."""
+    """Cells with the length of their runs that have begun, unless more tasks were asked for; others with that of other
+    seeds and arms of their model, also of earlier commands, or with what the budget buys them all."""
     seconds = None if options.budget is None else read_seconds(options.budget)
-    loaded, bought = functools.cache(load), dict[tuple[str, ...], Cell]()
+    named = changed_names(options.changes)
+    if seconds is not None and "train.tasks" in named:
+        raise ValueError("--budget and --set train.tasks both say how long to train: give one of them")
+    replaced = {cell.name for cell in cells} if options.again else set[str]()
+    loaded, of_kin = functools.cache(load), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
         if (begun := cell.begun(options.runs)) is not None:
             lengthened.append(begun.trained_on(cell, options.changes))
-        elif seconds is None or cell.config.model.learner == "lstm-lm":  # which reads sentences, and is trained in full
-            lengthened.append(cell)
-        else:
-            if cell.kin not in bought:
-                settled = kin_with_length(cell, everything, options.runs, results)
-                if settled is not None:
-                    say(f"{cell.name}: as long as {settled.name}, for the seeds and arms of a model train alike")
-                bought[cell.kin] = settled or within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
-            lengthened.append(cell.as_long_as(bought[cell.kin].config))
+            continue
+        if cell.kin not in of_kin and "train.tasks" not in named:
+            settled = kin_with_length(cell, everything, options.runs, results, replaced)
+            if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):
+                whom = "its other result" if settled.name == cell.name else settled.name
+                say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
+            elif settled is None and seconds is not None and cell.config.model.learner == "lstm-lm":
+                say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
+            elif settled is None and seconds is not None:
+                settled = within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
+            of_kin[cell.kin] = settled or cell
+        lengthened.append(cell.as_long_as(of_kin.get(cell.kin, cell).config, named))
     return lengthened
 
 

@@ -224,7 +224,7 @@ def test_the_plan_says_what_results_were_trained_on_and_how_to_take_them_up(toy,
     def planned(*options: str) -> tuple[list[list[str]], str]:
         assert main([*asked, *options]) == 0
         said = capsys.readouterr().out
-        lines = [line for line in said.splitlines() if one.name in line]
+        lines = [line for line in said.splitlines() if line.startswith(f"│ {one.name}")]
         return [[part.strip() for part in line.split("│")[2:5]] for line in lines], said
 
     rows, said = planned()
