@@ -47,8 +47,8 @@ def plan(
     data: str | None = None,
     changes: Sequence[str] = (),
 ) -> list[Cell]:
-    """The cells of a table. rows: only these presets, recipes, sizes, arms or cells; seeds: trainings of each; data: in
-    place of the table's own, for rows that have no other data of their own."""
+    """The cells of a table. rows: only these presets, recipes, sizes, arms, cells or result files; seeds: trainings of
+    each; data: in place of the table's own, for rows that have no other data of their own."""
     known = tables()
     if table not in known:
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
@@ -67,8 +67,11 @@ def plan(
     labels = {cell.name: _labels(cell) for cell in cells}
     unknown = [row for row in rows if not any(row in found for found in labels.values())]
     if unknown:
-        names = sorted({label for found in labels.values() for label in found})
-        raise ValueError(f"{table} has no row {', '.join(map(repr, unknown))}: there are {', '.join(names)}")
+        names = sorted({label for cell in cells for label in _short_labels(cell)})
+        raise ValueError(
+            f"{table} has no row {', '.join(map(repr, unknown))}: there are {', '.join(names)}, and the names of cells "
+            f"(`--dry-run` lists them) and of their result files"
+        )
     kinds = [set(rows) & kind for kind in _kinds(cells)]
     chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
     if not chosen:
@@ -158,15 +161,26 @@ def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
     for cell in cells:
         presets.add(cell.config.preset)
         recipes.add(cell.config.recipe)
-        sizes.add(cell.size)
+        sizes |= _sizes(cell)
         others |= _labels(cell)
     return [presets, recipes, sizes, others - presets - recipes - sizes]
 
 
 def _labels(cell: Cell) -> set[str]:
-    """What a cell can be called in --rows; its name without the seed is that of all its seeds."""
-    names = {cell.name, cell.name.removesuffix(f"-seed{cell.config.train.seed}")}
-    return {cell.config.preset, cell.config.recipe, cell.size, *names, *([cell.arm] if cell.arm else [])}
+    """What a cell can be called in --rows; its name without the seed is that of all its seeds, and so are those of the
+    result files."""
+    seeds = (cell, _seeded(cell, 0, None))
+    files = {each.result(test).removesuffix(".json") for each in seeds for test in cell.tests}
+    return {*_short_labels(cell), *(each.name for each in seeds), *files}
+
+
+def _short_labels(cell: Cell) -> set[str]:
+    return {cell.config.preset, cell.config.recipe, *_sizes(cell), *([cell.arm] if cell.arm else [])}
+
+
+def _sizes(cell: Cell) -> set[str]:
+    """Of the tasks that it is trained on and of those that it is tested on."""
+    return {cell.size, *(test.size for test in cell.tests)}
 
 
 def _read_size(text: str) -> tuple[int, int]:

@@ -57,10 +57,31 @@ def test_rows_choose_by_any_of_a_kind_and_by_all_kinds():
     chosen = plan("omniglot", rows=["adacnn-df", "adacnn-gradient", "paper", "5w1s"])
     assert [cell.name for cell in chosen] == ["omniglot-5w1s-adacnn-df-paper", "omniglot-5w1s-adacnn-gradient-paper"]
     assert [cell.arm for cell in plan("ablation", rows=["raw beta", "plus"])] == 4 * ["raw beta"]
-    with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df"):
+    with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df, .* files"):
         plan("omniglot", rows=["adalstm"])
     with pytest.raises(ValueError, match=r"no table 'imagenet': choose one of omniglot, mini-imagenet, .*timing"):
         plan("imagenet")
+
+
+def test_rows_are_found_by_what_a_table_shows_of_them():
+    def names(*rows: str, seeds: int = 1) -> list[str]:
+        return [cell.name for cell in plan("omniglot", rows=rows, seeds=seeds)]
+
+    plus = "omniglot-20w1s-adacnn-df-plus"  # which is trained on 20-way tasks, and tested on 5-way ones too
+    assert names("5w1s", "plus", "adacnn-df") == [plus, "omniglot-background-20w1s-adacnn-df-plus"]
+    assert names("omniglot-5w1s-adacnn-df-plus") == [plus]
+    assert names("omniglot-5w1s-adacnn-df-plus", seeds=2) == [plus, f"{plus}-seed1"]
+    assert names("omniglot-5w1s-adacnn-df-plus-seed1", seeds=2) == [f"{plus}-seed1"]
+    by_alphabet = "omniglot-background-5w5s-adacnn-df-plus-within-alphabet"
+    assert names(by_alphabet) == ["omniglot-background-20w5s-adacnn-df-plus"]
+
+
+def test_options_of_several_words_may_be_repeated():
+    options = parser().parse_args(["reproduce", "omniglot", "--rows", "siamese", "--rows", "matching", "5w1s"])
+    assert options.rows == ["siamese", "matching", "5w1s"]
+    assert parser().parse_args(["reproduce", "omniglot"]).rows == []
+    options = parser().parse_args(["report", "--pages", "a.md", "--pages", "b.md"])
+    assert options.pages == [Path("a.md"), Path("b.md")]
 
 
 def test_a_cell_is_two_commands(toy):
