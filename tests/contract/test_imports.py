@@ -37,7 +37,8 @@ LAYERS: list[set[str]] = [
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
     {"csn.terminal"},
-    {"csn.adapt", "csn.data_command", "csn.demo", "csn.measure", "csn.reproduce_command", "csn.commands", "csn.cli"},
+    {"csn.adapt", "csn.data_command", "csn.demo", "csn.measure", "csn.reproduce_command", "csn.run_cells"}
+    | {"csn.commands", "csn.cli"},
 ]
 # The mechanism needs no data: of what comes before it, it may know episodes only.
 FORBIDDEN = [(range(2, 4), 1)]

@@ -15,4 +15,4 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in ("reproduce", "table_files"):
         monkeypatch.setattr(f"csn.{module}.tables", lambda: TOY)
     monkeypatch.setattr("csn.cells.RANDOM_TASKS", {5: 2})
-    monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
+    monkeypatch.setattr("csn.run_cells.POLL", 0.05)

@@ -18,8 +18,8 @@ from csn.commands import train_config
 from csn.config import preset_names
 from csn.engine.run import read_log
 from csn.reproduce import Asked, Cell, named_by, plan, tables
-from csn.reproduce_command import _start
 from csn.results import published
+from csn.run_cells import _start
 
 
 def test_larger_tasks_are_fewer():
@@ -283,7 +283,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert main(again) == 0
     assert json.loads(replaced.read_text())["evaluation"] == before["evaluation"]
     capsys.readouterr()
-    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained again"))
     assert main(["reproduce", "strokes", "--results", "out", "--runs", "runs"]) == 0
     assert "0 of 2 cells to train" in capsys.readouterr().out
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs"]) == 0
@@ -356,7 +356,7 @@ def changed(path: Path, part: str, **values: object) -> dict:
     ],
 )
 def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, part, other, why):
-    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained"))
     cell = plan("strokes", rows=["prototypical"])[0]
     path = write_result(cell, Path("results"))
     if part == "config":
@@ -419,9 +419,7 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
 
 
 def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "csn.reproduce_command._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running"
-    )
+    monkeypatch.setattr("csn.run_cells._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running")
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
     assert "go on with the same command" in capsys.readouterr().out
     assert list(Path("results").iterdir()) == []
@@ -431,14 +429,14 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
 
 def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
     cells, started = plan("strokes"), []
-    monkeypatch.setattr("csn.reproduce_command.named_by", lambda *_: cells[0])
-    monkeypatch.setattr("csn.reproduce_command._spawn", lambda command, log: started.append(command))
+    monkeypatch.setattr("csn.run_cells.named_by", lambda *_: cells[0])
+    monkeypatch.setattr("csn.run_cells._spawn", lambda command, log: started.append(command))
     options = parser().parse_args(["reproduce", "strokes", "--runs", "runs", "--threads", "1"])
     folder = Path("runs", cells[1].name)
     folder.mkdir(parents=True)
 
     def words() -> tuple[bool, bool]:
-        _start(cells[1], cells, options, Path("results")).log.close()
+        _start(cells[1], cells, options, Path("results"), 1).log.close()
         return "--resume" in started[-1], "--named" in started[-1]
 
     assert words() == (False, True)
@@ -451,7 +449,7 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, mo
 
 @pytest.mark.parametrize("option", ["--results", "--runs"])
 def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, capsys, monkeypatch, option):
-    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained"))
     Path("taken").touch()
     assert main(["reproduce", "strokes", option, "taken"]) == 2
     assert "cannot write to taken (" in capsys.readouterr().err

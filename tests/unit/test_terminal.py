@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from csn import reproduce_command, terminal
+from csn import run_cells, terminal
 from csn.cli import main
 from csn.reproduce import plan
 
@@ -39,7 +39,7 @@ def test_loss_accuracy_and_speed_fit_on_a_line(monkeypatch):
 
 def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
     before, bars = {"strokes-5w1s-adacnn-df-plus": 6}, []
-    made = reproduce_command.progress_bar
+    made = run_cells.progress_bar
 
     def watched(*columns, **options):
         bars.append(made(*columns, **options))
@@ -49,9 +49,9 @@ def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
         each.process.wait()
         return "failed"
 
-    monkeypatch.setattr("csn.reproduce_command.progress_bar", watched)
-    monkeypatch.setattr("csn.reproduce_command._done", lambda cell, runs: before.get(cell.name, 0))
-    monkeypatch.setattr("csn.reproduce_command._next_command", failed)
+    monkeypatch.setattr("csn.run_cells.progress_bar", watched)
+    monkeypatch.setattr("csn.run_cells._done", lambda cell, runs: before.get(cell.name, 0))
+    monkeypatch.setattr("csn.run_cells._next_command", failed)
     monkeypatch.setattr("csn.reproduce.Cell.train_command", lambda *_, **__: ["data", "list"])
     assert main(["reproduce", "strokes"]) == 1
     assert [cell.config.train.tasks for cell in plan("strokes")] == [8, 8]

@@ -1,0 +1,126 @@
+"""Cells at work: their commands in processes of their own, several side by side, and how far they are."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from csn.cells import Cell
+from csn.engine.naming import FOLDER as NAMING_FOLDER
+from csn.engine.naming import has_named, named_alike
+from csn.engine.run import read_log
+from csn.reproduce import named_by
+from csn.terminal import progress_bar, say, stop_signal
+
+POLL = 1.0  # seconds between looks at running cells
+
+
+@dataclass
+class _Running:
+    """A cell at work: its commands still to come, and the one that is running."""
+
+    cell: Cell
+    commands: list[list[str]]
+    process: subprocess.Popen[bytes]
+    log: io.BufferedWriter
+
+
+def run_all(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
+) -> list[str] | None:
+    """Train and test cells, `--jobs` at a time with so many threads each; the names of those that failed, or None after
+    an interruption."""
+    waiting, running, failed = list(cells), list[_Running](), list[str]()
+    total = sum(cell.config.train.tasks for cell in cells)
+    done = {cell.name: _done(cell, options.runs) for cell in cells}
+    with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
+        # What earlier commands trained is there from the start: it says nothing of the speed of this one.
+        overall = progress.add_task("all cells", total=total, completed=sum(done.values()))
+        bars = {}
+        try:
+            while waiting or running:
+                if should_stop():
+                    return None
+                while waiting and len(running) < options.jobs:
+                    cell = _next(waiting, running, options.runs)
+                    waiting.remove(cell)
+                    tasks = cell.config.train.tasks
+                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=done[cell.name])
+                    running.append(_start(cell, everything, options, results, threads))
+                time.sleep(POLL)
+                for each in list(running):
+                    done[each.cell.name] = _done(each.cell, options.runs)
+                    progress.update(bars[each.cell.name], completed=done[each.cell.name])
+                    if (state := _next_command(each)) == "running":
+                        continue
+                    running.remove(each)
+                    each.log.close()
+                    progress.remove_task(bars.pop(each.cell.name))
+                    total -= each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
+                    if state == "failed":
+                        failed.append(each.cell.name)
+                    say(f"{each.cell.name}: {state}")
+                progress.update(overall, total=total, completed=sum(done.values()))
+        finally:
+            for each in running:
+                each.process.terminate()  # training saves and stops
+            for each in running:
+                each.process.wait()
+                each.log.close()
+    return failed
+
+
+def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
+    """The first cell for which no running one is just learning the names; the first of all if there is none such."""
+    naming = [
+        each.cell.config for each in running if each.cell.config.naming.epochs and not has_named(runs / each.cell.name)
+    ]
+    free = (cell for cell in waiting if not any(named_alike(cell.config, config) for config in naming))
+    return next(free, waiting[0])
+
+
+def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int) -> _Running:
+    """The first command of a cell; what it prints goes to a file beside its run."""
+    folder = options.runs / cell.name
+    resume = folder.exists() and any(folder.iterdir())
+    tests = cell.tests if options.again else cell.missing(results)
+    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
+    named = None if goes_on else named_by(cell, all_cells, options.runs)
+    commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
+    commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
+    log = (options.runs / f"{cell.name}.log").open("ab")
+    return _Running(cell, commands[1:], _spawn(commands[0], log), log)
+
+
+def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
+    log.write(f"$ csn {shlex.join(command)}\n".encode())
+    log.flush()
+    # A session of its own: Ctrl-C reaches this program alone, which then stops the others one by one.
+    program = [sys.executable, "-m", "csn.cli", *command]
+    return subprocess.Popen(program, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _next_command(each: _Running) -> str:
+    """Go on to the next command where one has ended: running, done or failed."""
+    code = each.process.poll()
+    if code is None:
+        return "running"
+    if code != 0:
+        return "failed"
+    if not each.commands:
+        return "done"
+    each.process = _spawn(each.commands.pop(0), each.log)
+    return "running"
+
+
+def _done(cell: Cell, runs: Path) -> int:
+    """Training tasks of a cell so far, by the log of its run."""
+    log = read_log(runs / cell.name)
+    return int(log[-1]["tasks"]) if log else 0
