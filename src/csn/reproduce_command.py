@@ -13,7 +13,7 @@ import torch
 from rich.table import Table
 
 from csn.budget import kin_with_length, measure, read_seconds, within_budget
-from csn.build import DATASETS, build_learner, data_entry
+from csn.build import DATASETS, build_learner, data_entry, load_running_text
 from csn.cells import Cell, changed_names
 from csn.config import DataConfig
 from csn.data.source import Dataset
@@ -45,17 +45,19 @@ def reproduce(options: argparse.Namespace) -> int:
     _show_plan(cells, open_cells, options, results)
     if options.dry_run:
         return 0
-    failed: list[str] = []
+    failed: dict[str, str] = {}
     if open_cells:
         for folder in (options.runs, results):
             _check_writable(folder)
-        outcome = run_all(open_cells, everything, options, results, _threads(options))
+        with_data, without = _by_data(open_cells)
+        outcome = run_all(with_data, everything, options, results, _threads(options))
         if outcome is None:
             say("interrupted; go on with the same command")
             return 130
-        failed = outcome
-    for name in failed:
-        say(f"failed: {name}, see {options.runs / name}.log")
+        failed = {name: f"see {options.runs / name}.log: {why}" for name, why in outcome.items()}
+        failed |= dict.fromkeys(without, "its data are not there")
+    for name, why in failed.items():
+        say(f"failed: {name}, {why}")
     files = table_files(options.table, options.results, data=data, skip=say)
     for path, content in files.items():
         write_atomically(path, content)
@@ -96,6 +98,35 @@ def _check_writable(folder: Path) -> None:
         raise ValueError(f"cannot write to {folder} ({error}): give another folder, or free this one") from error
 
 
+def _by_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Cells whose data are there, and the names of the others, which can wait: what they lack is said before hours of
+    training. A ValueError if no cell has its data."""
+    problems = {data: _problem_of(*data) for data in dict.fromkeys(map(_data_of, cells))}
+    found = [cell for cell in cells if not problems[_data_of(cell)]]
+    if not found:
+        raise ValueError("\n".join(problems.values()))
+    for data, problem in problems.items():
+        if problem:
+            say(f"{problem}\n{sum(_data_of(cell) == data for cell in cells)} cells of {data[0].name} are left out")
+    return found, [cell.name for cell in cells if problems[_data_of(cell)]]
+
+
+def _data_of(cell: Cell) -> tuple[DataConfig, bool]:
+    """What is to be loaded for a cell, and whether as a text."""
+    data = cell.config.data
+    own = DataConfig(data.name, image_size=data.image_size, bad_files=data.bad_files)
+    return own, cell.config.model.learner == "lstm-lm"
+
+
+def _problem_of(data: DataConfig, is_text: bool) -> str:
+    """Why data cannot be loaded; nothing if they can. They are then in the cache for every cell."""
+    try:
+        load_running_text(data.name) if is_text else load(data)
+    except (ValueError, OSError, ImportError) as error:
+        return str(error)
+    return ""
+
+
 def _timing(options: argparse.Namespace) -> int:
     """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
     asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
@@ -130,7 +161,7 @@ def _with_lengths(
     if seconds is not None and "train.tasks" in named:
         raise ValueError("--budget and --set train.tasks both say how long to train: give one of them")
     replaced = {cell.name for cell in cells} if options.again else set[str]()
-    loaded, of_kin = functools.cache(load), dict[tuple[str, ...], Cell]()
+    loaded, problem_of, of_kin = functools.cache(load), functools.cache(_problem_of), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
         if (begun := cell.begun(options.runs)) is not None:
@@ -143,6 +174,8 @@ def _with_lengths(
                 say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
             elif settled is None and seconds is not None and cell.config.model.learner == "lstm-lm":
                 say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
+            elif settled is None and seconds is not None and problem_of(*_data_of(cell)):
+                say(f"{cell.name}: not measured, for its data are not there")
             elif settled is None and seconds is not None:
                 settled = within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
             of_kin[cell.kin] = settled or cell
@@ -153,7 +186,7 @@ def _with_lengths(
 def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -> tuple[float, float]:
     """Seconds of a training task and of a validation, with as many threads as the cell will have."""
     config = cell.config
-    data = load(DataConfig(config.data.name, image_size=config.data.image_size, bad_files=config.data.bad_files))
+    data = load(_data_of(cell)[0])
     vocabulary = None if data.vocabulary is None else len(data.vocabulary)
     torch.manual_seed(0)
     learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)

@@ -34,10 +34,10 @@ class _Running:
 
 def run_all(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
-) -> list[str] | None:
-    """Train and test cells, `--jobs` at a time with so many threads each; the names of those that failed, or None after
-    an interruption."""
-    waiting, running, failed = list(cells), list[_Running](), list[str]()
+) -> dict[str, str] | None:
+    """Train and test cells, `--jobs` at a time with so many threads each; those that failed with the last line of their
+    logs, or None after an interruption."""
+    waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
     total = sum(cell.config.train.tasks for cell in cells)
     done = {cell.name: _done(cell, options.runs) for cell in cells}
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
@@ -65,7 +65,8 @@ def run_all(
                     progress.remove_task(bars.pop(each.cell.name))
                     total -= each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
                     if state == "failed":
-                        failed.append(each.cell.name)
+                        failed[each.cell.name] = _last_line(options.runs / f"{each.cell.name}.log")
+                        state = f"failed: {failed[each.cell.name]}"
                     say(f"{each.cell.name}: {state}")
                 progress.update(overall, total=total, completed=sum(done.values()))
         finally:
@@ -118,6 +119,12 @@ def _next_command(each: _Running) -> str:
         return "done"
     each.process = _spawn(each.commands.pop(0), each.log)
     return "running"
+
+
+def _last_line(log: Path) -> str:
+    """What a command said last: of one that failed, why."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
 
 
 def _done(cell: Cell, runs: Path) -> int:

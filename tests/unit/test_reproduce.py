@@ -303,7 +303,38 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
     assert "strokes-5w1s-prototypical-plus: failed" in said.out
     assert "strokes-5w1s-adacnn-df-plus: done" in said.out
     assert "unknown preset 'nothing'" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
-    assert "failed: strokes-5w1s-prototypical-plus, see" in said.out
+    why = "csn: unknown preset 'nothing': choose one of"
+    assert f"strokes-5w1s-prototypical-plus: failed: {why}" in said.out
+    log = "runs/reproduce/strokes-5w1s-prototypical-plus.log"
+    assert f"failed: strokes-5w1s-prototypical-plus, see {log}: {why}" in said.out
+
+
+def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsys, monkeypatch):
+    rows = [{"presets": ["adacnn-32-df"], "recipes": ["plus"], "data": "mini-imagenet", "tasks": ["5w1s", "5w5s"]}]
+    monkeypatch.setitem(TOY, "strokes", [*rows, TOY["strokes"][1]])
+    trained = []
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda cells, *_: trained.extend(cells) or {})
+    assert main(["reproduce", "strokes", "--rows", "adacnn-32-df"]) == 2
+    wanted = "mini-imagenet was not found: put it into a folder mini_imagenet and set CSN_DATA to the folder that holds"
+    assert capsys.readouterr().err.count(f"csn: {wanted}") == 1
+    assert trained == []
+    assert main(["reproduce", "strokes"]) == 1  # the others go on
+    assert [cell.config.preset for cell in trained] == ["prototypical"]
+    said = capsys.readouterr().out
+    assert said.count(wanted) == 1
+    assert "2 cells of mini-imagenet are left out" in said
+    assert "failed: mini-imagenet-5w5s-adacnn-32-df-plus, its data are not there" in said
+    monkeypatch.setattr("csn.reproduce_command.measure", lambda *_: (0.5, 0.5))
+    assert main(["reproduce", "strokes", "--budget", "90s", "--dry-run"]) == 0
+    assert "mini-imagenet-5w1s-adacnn-32-df-plus: not measured, for its data are not there" in capsys.readouterr().out
+
+
+def test_a_language_model_needs_a_text(toy, capsys, monkeypatch):
+    row = {"presets": ["lstm-lm"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"]}
+    monkeypatch.setitem(TOY, "strokes", [row])
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained"))
+    assert main(["reproduce", "strokes"]) == 2
+    assert "a language model needs a text, 'strokes' is none" in capsys.readouterr().err
 
 
 def test_a_longer_training_is_as_good_a_result(toy, tmp_path):
