@@ -6,7 +6,7 @@ import contextlib
 import re
 import statistics
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from csn.cells import Cell
 from csn.config import Config
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
+from csn.results import read_result
 from csn.timing import training_step
 
 VALIDATIONS = 10  # at most, within a budget
@@ -78,3 +79,19 @@ def kin_with_length(
                 if (found := settled(other, folder)) is not None:
                     return found
     return None
+
+
+def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results: Path) -> dict[str, float]:
+    """By cell, about what a training task takes beside those of the others: as long as in results of the same model, of
+    any seed or arm. A model without any counts as the mean of the others, or if none has any, all count alike."""
+    known = dict[tuple[str, ...], float]()
+    for other in everything:
+        for test in other.tests:
+            with contextlib.suppress(ValueError):  # not there, or of no use
+                content = read_result(results / other.result(test))
+                curve = content["trained"]["validation_curve"] if "trained" in content else []
+                if curve and curve[-1][0] and content["trained"]["seconds_in_all"]:
+                    known.setdefault(other.kin, content["trained"]["seconds_in_all"] / curve[-1][0])
+    ours = [known[cell.kin] for cell in cells if cell.kin in known]
+    typical = statistics.mean(ours) if ours else 1.0
+    return {cell.name: known.get(cell.kin, typical) for cell in cells}

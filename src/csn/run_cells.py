@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from csn.budget import seconds_of_tasks
 from csn.cells import Cell
 from csn.engine.naming import FOLDER as NAMING_FOLDER
 from csn.engine.naming import has_named, named_alike
@@ -30,6 +31,7 @@ class _Running:
     commands: list[list[str]]
     process: subprocess.Popen[bytes]
     log: io.BufferedWriter
+    is_testing: bool = False
 
 
 def run_all(
@@ -38,11 +40,13 @@ def run_all(
     """Train and test cells, `--jobs` at a time with so many threads each; those that failed with the last line of their
     logs, or None after an interruption."""
     waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
-    total = sum(cell.config.train.tasks for cell in cells)
+    cost = seconds_of_tasks(cells, everything, results)
+    total = sum(cost[cell.name] * cell.config.train.tasks for cell in cells)
     done = {cell.name: _done(cell, options.runs) for cell in cells}
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
         # What earlier commands trained is there from the start: it says nothing of the speed of this one.
-        overall = progress.add_task("all cells", total=total, completed=sum(done.values()))
+        paid = sum(cost[name] * tasks for name, tasks in done.items())
+        overall = progress.add_task("all cells", total=total, completed=paid, in_percent=True)  # type: ignore[arg-type]
         bars = {}
         try:
             while waiting or running:
@@ -57,18 +61,21 @@ def run_all(
                 time.sleep(POLL)
                 for each in list(running):
                     done[each.cell.name] = _done(each.cell, options.runs)
-                    progress.update(bars[each.cell.name], completed=done[each.cell.name])
+                    about = f"{_phase(each, options.runs)}{each.cell.name}"
+                    progress.update(bars[each.cell.name], completed=done[each.cell.name], description=about)
                     if (state := _next_command(each)) == "running":
                         continue
                     running.remove(each)
                     each.log.close()
                     progress.remove_task(bars.pop(each.cell.name))
-                    total -= each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
+                    unpaid = each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
+                    total -= cost[each.cell.name] * unpaid
                     if state == "failed":
                         failed[each.cell.name] = _last_line(options.runs / f"{each.cell.name}.log")
                         state = f"failed: {failed[each.cell.name]}"
                     say(f"{each.cell.name}: {state}")
-                progress.update(overall, total=total, completed=sum(done.values()))
+                paid = sum(cost[name] * tasks for name, tasks in done.items())
+                progress.update(overall, total=total, completed=paid)
         finally:
             for each in running:
                 each.process.terminate()  # training saves and stops
@@ -117,8 +124,19 @@ def _next_command(each: _Running) -> str:
         return "failed"
     if not each.commands:
         return "done"
-    each.process = _spawn(each.commands.pop(0), each.log)
+    each.process, each.is_testing = _spawn(each.commands.pop(0), each.log), True
     return "running"
+
+
+def _phase(each: _Running, runs: Path) -> str:
+    """What a cell is doing, where it is not training on tasks, before its name: a narrow terminal cuts that off."""
+    folder, epochs = runs / each.cell.name, each.cell.config.naming.epochs
+    if each.is_testing:
+        return "testing "
+    if epochs and (folder / NAMING_FOLDER).exists() and not (folder / "log.jsonl").exists():
+        passes = sum("validation" in record for record in read_log(folder / NAMING_FOLDER))
+        return f"naming {min(passes + 1, epochs)}/{epochs} "
+    return ""
 
 
 def _last_line(log: Path) -> str:
