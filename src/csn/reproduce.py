@@ -18,14 +18,14 @@ from csn.cells import LENGTH, STATED, Asked, Cell
 from csn.config import DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
 from csn.engine.train import check_counts
-from csn.results import Result, changes_of
+from csn.results import Result, changes_of, results_in
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-__all__ = ["ABLATION", "BASELINE", "Asked", "Cell", "arm", "in_order", "named_by", "plan", "tables"]
+__all__ = ["ABLATION", "BASELINE", "Asked", "Cell", "ablations", "arm", "in_order", "named_by", "plan", "tables"]
 
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
@@ -48,7 +48,7 @@ def plan(
     changes: Sequence[str] = (),
 ) -> list[Cell]:
     """The cells of a table. rows: only these presets, recipes, sizes, arms, cells or result files; seeds: trainings of
-    each; data: in place of the table's own, for rows that have no other data of their own."""
+    each; data: in place of the table's own, for rows that have no other data of their own or take any."""
     known = tables()
     if table not in known:
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
@@ -60,7 +60,8 @@ def plan(
     for change in changes:
         if word := _WORDS.get(change.partition("=")[0]):
             raise ValueError(f"--set {change} would change what the table is of: use {word}")
-    cells = [cell for row in known[table] if not data or "data" not in row for cell in _cells(table, row, changes)]
+    usable = [row for row in known[table] if data is None or "data" not in row or row.get("any_data")]
+    cells = [cell for row in usable for cell in _cells(table, row, changes)]
     if not cells:
         raise ValueError(f"every row of {table} has data of its own: leave out --data")
     cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
@@ -77,6 +78,18 @@ def plan(
     if not chosen:
         raise ValueError(f"no cell of {table} is all of {', '.join(rows)}: `--dry-run` without --rows lists the cells")
     return chosen
+
+
+def ablations(folder: Path) -> list[Cell]:
+    """The cells of the ablations, and those of their rows with the other data that a folder has results of."""
+    cells, found = {cell.name: cell for cell in plan(ABLATION)}, set[str]()
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(ValueError):  # no result
+            found |= {result.content["config"]["data"]["name"] for result in results_in(path)}
+    for data in sorted(found):
+        with contextlib.suppress(ValueError):  # data that no row takes
+            cells |= {cell.name: cell for cell in plan(ABLATION, data=data) if cell.name not in cells}
+    return list(cells.values())
 
 
 def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:

@@ -44,7 +44,7 @@ def test_our_models_are_in_every_table_of_the_paper(table):
 
 def test_the_ablations_have_one_budget_a_network_and_the_arms_of_section_4_3():
     cells = plan("ablation")
-    for base, recipe in (("adacnn", "plus"), ("adalstm-1", "plus"), ("adalstm-1", "paper")):
+    for base, recipe in (("adacnn-32", "paper"), ("adacnn", "plus"), ("adalstm-1", "plus"), ("adalstm-1", "paper")):
         of_base = [cell for cell in cells if cell.config.preset.startswith(base) and cell.config.recipe == recipe]
         assert len({cell.config.train for cell in of_base}) == 1
         for conditioning in ("df", "gradient"):
@@ -138,6 +138,20 @@ def test_other_data_are_for_the_rows_of_the_table_s_own():
     assert len({cell.name for cell in cells}) == len(cells)
     assert {cell.config.data.name for cell in cells} == {"strokes"}
     assert {test.formed for cell in cells for test in cell.tests} == {"random"}
+
+
+def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
+    """Figure 2 of the paper on a stand-in of Mini-ImageNet, and not the rows of Omniglot or of sentences."""
+    own = [cell for cell in plan("ablation") if cell.config.data.name == "mini-imagenet"]
+    cells = plan("ablation", data="tiny-imagenet-fewshot")
+    assert [cell.config.data.name for cell in cells] == 8 * ["tiny-imagenet-fewshot"]
+    assert [cell.name for cell in cells] == [
+        cell.name.replace("mini-imagenet", "tiny-imagenet-fewshot", 1) for cell in own
+    ]
+    assert cells[0].result(cells[0].tests[0]) == "tiny-imagenet-fewshot-5w1s-adacnn-32-df-paper-baseline.json"
+    assert {cell.config.train.tasks for cell in cells} == {8000}
+    rows = [row for row in tables()["ablation"] if row["data"] != "mini-imagenet"]
+    monkeypatch.setattr(reproduce, "tables", lambda: {"ablation": rows})
     with pytest.raises(ValueError, match="every row of ablation has data of its own: leave out --data"):
         plan("ablation", data="strokes")
 
