@@ -6,16 +6,17 @@ import contextlib
 import re
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from csn.cells import Cell
 from csn.config import Config
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
-from csn.reproduce import Cell
+from csn.results import read_result
 from csn.timing import training_step
 
 VALIDATIONS = 10  # at most, within a budget
@@ -65,12 +66,32 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
     return statistics.median(times[1:]) / train.tasks_per_step, validation
 
 
-def kin_with_length(cell: Cell, others: Iterable[Cell], runs: Path, results: Path) -> Cell | None:
-    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result."""
+def kin_with_length(
+    cell: Cell, others: Iterable[Cell], runs: Path, results: Path, replaced: Collection[str] = ()
+) -> Cell | None:
+    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result.
+    replaced: names of cells whose results will be made anew, and settle nothing."""
     kin = [other for other in others if other.kin == cell.kin]
-    for settled, folder in ((Cell.begun, runs), (Cell.tested, results)):
-        for other in kin:
+    kept = [other for other in kin if other.name not in replaced]
+    for settled, folder, candidates in ((Cell.begun, runs, kin), (Cell.tested, results, kept)):
+        for other in candidates:
             with contextlib.suppress(ValueError):  # what cannot be read settles nothing
                 if (found := settled(other, folder)) is not None:
                     return found
     return None
+
+
+def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results: Path) -> dict[str, float]:
+    """By cell, about what a training task takes beside those of the others: as long as in results of the same model, of
+    any seed or arm. A model without any counts as the mean of the others, or if none has any, all count alike."""
+    known = dict[tuple[str, ...], float]()
+    for other in everything:
+        for test in other.tests:
+            with contextlib.suppress(ValueError):  # not there, or of no use
+                content = read_result(results / other.result(test))
+                curve = content["trained"]["validation_curve"] if "trained" in content else []
+                if curve and curve[-1][0] and content["trained"]["seconds_in_all"]:
+                    known.setdefault(other.kin, content["trained"]["seconds_in_all"] / curve[-1][0])
+    ours = [known[cell.kin] for cell in cells if cell.kin in known]
+    typical = statistics.mean(ours) if ours else 1.0
+    return {cell.name: known.get(cell.kin, typical) for cell in cells}

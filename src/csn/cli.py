@@ -162,16 +162,18 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
     reproduce.add_argument(
         "--rows",
         nargs="+",
+        action="extend",
         default=[],
         metavar="NAME",
-        help="some cells only: names of presets, recipes, sizes such as 5w1s, arms of the ablation, or whole cells",
+        help="some cells only: presets, recipes, sizes such as 5w1s, arms of the ablation, cells or result files",
     )
     reproduce.add_argument("--data", metavar="NAME|PATH", help="data set in place of the table's own")
     reproduce.add_argument("--seeds", type=int, default=1, help="trainings of each cell (default: %(default)s)")
     reproduce.add_argument(
         "--budget",
         metavar="TIME",
-        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the preset's number of tasks)",
+        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the tasks of other seeds and arms, or "
+        "the table's)",
     )
     reproduce.add_argument(
         "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"
@@ -181,15 +183,11 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "--again",
         action="store_true",
         help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
-        "trained on",
+        "trained on; files of other options or tests are replaced",
     )
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     reproduce.add_argument(
-        "--runs",
-        type=Path,
-        metavar="FOLDER",
-        default=Path("runs/reproduce"),
-        help="where to train (default: %(default)s)",
+        "--runs", type=Path, metavar="FOLDER", default=Path("runs/reproduce"), help="runs (default: %(default)s)"
     )
     reproduce.add_argument(
         "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
@@ -222,6 +220,7 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         "--pages",
         type=Path,
         nargs="+",
+        action="extend",
         metavar="FILE",
         help="pages whose marked tables are written anew (default: all of README.md and docs/ that have any)",
     )

@@ -27,8 +27,9 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.engine.run import check_vocabulary, new_trainer, open_run, run_log
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
-from csn.measure import QUERIES, evaluate, verify
+from csn.measure import evaluate, verify
 from csn.pictures import comparison_figure, contact_sheet
+from csn.protocol import QUERIES
 from csn.report import task_figure, task_in_words, write_report
 from csn.reproduce_command import reproduce
 from csn.result_tables import fill, marked_pages

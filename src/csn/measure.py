@@ -23,14 +23,13 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
 from csn.pretrained import shipped_names, shipped_run
-from csn.protocol import SOURCES, setting_of
+from csn.protocol import QUERIES, SOURCES, setting_of
 from csn.result_writing import json_bytes, result_content
 from csn.results import results_in
 from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.verify import ask_again, check_summary, checkpoint_of, is_of
 
 RANDOM_TASKS = 400
-QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
 
 
 def evaluate(options: argparse.Namespace) -> int:

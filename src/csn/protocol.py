@@ -15,6 +15,7 @@ SOURCES: dict[str, type[EpisodeSource]] = {
     "all-inclusive": PartitionSource,
     "within-alphabet": WithinAlphabet,
 }
+QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
 _SIZE = ("way", "shot", "queries", "seed")
 
 

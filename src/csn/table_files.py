@@ -15,7 +15,7 @@ from csn.ablation_pictures import ArmMark, ablation_figure
 from csn.arms import Arm, arms_of
 from csn.config import config_from_json
 from csn.drawing import png
-from csn.reproduce import ABLATION, Asked, Cell, arm, plan, tables
+from csn.reproduce import ABLATION, Asked, Cell, ablations, arm, plan, tables
 from csn.result_pictures import Mark, accuracy_figure
 from csn.result_tables import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
 from csn.results import Result, by_seed, changes_of, pooled, results_in
@@ -33,8 +33,10 @@ ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")  # before
 def table_files(table: str, folder: Path, *, data: str | None = None, skip: Callable[[str], None]) -> dict[Path, bytes]:
     """The files of a table from the results that are there; none without any. data: in place of the table's own, and
     then the rows of all tables for it; skip: is told of files that are left out."""
+    if table == ABLATION:
+        return _files(table, ablations(folder / ABLATION), folder / ABLATION, skip)
     if data is None or data == table:
-        return _files(table, plan(table), folder / ABLATION if table == ABLATION else folder, skip)
+        return _files(table, plan(table), folder, skip)
     cells = [cell for each in tables() if each != ABLATION for cell in plan(each, data=data)]
     return _files(cells[0].config.data.label, cells, folder, skip)
 

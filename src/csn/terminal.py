@@ -33,12 +33,19 @@ class _Shrinking(TextColumn):
         return text
 
 
+class _Count(MofNCompleteColumn):
+    """So many of so many, or a percentage where the units say nothing."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.percentage:.0f} %") if task.fields.get("in_percent") else super().render(task)
+
+
 def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
     """A bar with a count and the time left, and text columns before it. remembers: the seconds by which it judges."""
     return Progress(
         *(_Shrinking(column, table_column=Column()) for column in columns),
         BarColumn(bar_width=20),  # with loss, accuracy and speed before it, 80 columns are enough
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        _Count(table_column=Column(no_wrap=True)),
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
         speed_estimate_period=remembers,

@@ -17,8 +17,8 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     for module in ("reproduce", "table_files"):
         monkeypatch.setattr(f"csn.{module}.tables", lambda: TOY)
-    monkeypatch.setattr("csn.reproduce.RANDOM_TASKS", {5: 2})
-    monkeypatch.setattr("csn.reproduce_command.POLL", 0.05)
+    monkeypatch.setattr("csn.cells.RANDOM_TASKS", {5: 2})
+    monkeypatch.setattr("csn.run_cells.POLL", 0.05)
     for remembered in (reproduce._arms, arms._planned_arms):
         remembered.cache_clear()
     yield

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_tables import write_result
+from toy_tables import SMALL, write_result
 
-from csn.budget import read_seconds, within_budget
+from csn.budget import kin_with_length, read_seconds, within_budget
+from csn.cells import Cell
 from csn.cli import main
-from csn.config import Config
-from csn.reproduce import Cell, plan
+from csn.config import Config, TrainConfig
+from csn.reproduce import plan
 
 
 def begin(cell: Cell, runs: Path) -> None:
@@ -47,7 +48,7 @@ def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
     times = iter([(0.5, 2.0), (0.25, 1.0)])
     monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: next(times))
     planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, *__, **___: planned.extend(cells))
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, cells, *__: planned.extend(cells))
     assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
     assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
 
@@ -67,7 +68,7 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
     lengths: dict[str, Config] = {}
     monkeypatch.setattr(
         "csn.reproduce_command._show_plan",
-        lambda _, cells, *__, **___: lengths.update({c.name: c.config for c in cells}),
+        lambda _, cells, *__: lengths.update({c.name: c.config for c in cells}),
     )
     before = within_budget(plan("strokes", seeds=3)[2], 100.0, per_task=0.5, validation=2.0)
     settle(before, Path("out"))
@@ -78,6 +79,96 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
     lengths.clear()
     assert main([*command, "--rows", "prototypical", "--dry-run"]) == 0
     assert {config.train.tasks for config in lengths.values()} == {360}  # another model has a length of its own
+
+
+@pytest.fixture
+def planned(toy, monkeypatch, capsys):
+    """Plans a command in dry run: the training options of each cell that is open, and what was said."""
+    cells: list[Cell] = []
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, open_cells, *__: cells.extend(open_cells))
+
+    def plans(*options: str) -> tuple[dict[str, TrainConfig], str]:
+        cells.clear()
+        assert main(["reproduce", "strokes", "--rows", "prototypical", "--dry-run", *options]) == 0
+        return {cell.name: cell.config.train for cell in cells}, capsys.readouterr().out
+
+    return plans
+
+
+@pytest.mark.parametrize(("settle", "folder"), [(begin, "runs/reproduce"), (write_result, "results")])
+def test_new_seeds_train_as_long_as_the_others_without_a_budget_too(planned, settle, folder):
+    first, second, _ = plan("strokes", rows=["prototypical"], seeds=3)
+    settle(first.trained_for(tasks=24, validate_every=12), Path(folder))
+    lengths, said = planned("--seeds", "3")
+    assert {(train.tasks, train.validate_every) for train in lengths.values()} == {(24, 12)}
+    assert said.count(f"{second.name}: as long as {first.name}, for the seeds and arms of a model train alike") == 1
+    lengths, said = planned("--seeds", "3", "--set", "train.validate_every=6")
+    assert (lengths[second.name].tasks, lengths[second.name].validate_every) == (24, 6)
+    lengths, said = planned("--seeds", "3", "--set", "train.tasks=16")
+    assert lengths[second.name].tasks == 16
+    assert "as long as" not in said
+
+
+def test_new_arms_train_as_long_as_their_baseline(toy, monkeypatch):
+    arms = {"baseline": [], "raw beta": ["model.shift_rule=raw"]}
+    row = {"presets": ["adacnn-df"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"], "set": SMALL}
+    monkeypatch.setattr("csn.reproduce.tables", lambda: {"ablation": [row | {"arms": arms}]})
+    monkeypatch.setattr("csn.table_files.tables", lambda: {})
+    baseline, raw = plan("ablation")
+    write_result(baseline.trained_for(tasks=40), Path("results/ablation"))
+    found = list[Cell]()
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda _, open_cells, *__: found.extend(open_cells))
+    assert main(["reproduce", "ablation", "--rows", "raw beta", "--dry-run"]) == 0
+    assert [(cell.name, cell.config.train.tasks) for cell in found] == [(raw.name, 40)]
+
+
+def test_nothing_is_said_of_seeds_that_train_alike_anyway(planned):
+    first, second = plan("strokes", rows=["prototypical"], seeds=2)
+    write_result(first, Path("results"))
+    lengths, said = planned("--seeds", "2")
+    assert lengths == {second.name: second.config.train}
+    assert said == ""
+
+
+def test_results_that_are_made_anew_settle_no_length(planned):
+    first, second = plan("strokes", rows=["prototypical"], seeds=2)
+    for cell in (first, second):
+        write_result(cell.trained_for(tasks=24), Path("results"))
+    assert {train.tasks for train in planned("--seeds", "2", "--again")[0].values()} == {8}
+    # but the other seeds do that keep theirs
+    assert planned("--seeds", "2", "--again", "--rows", second.name)[0][second.name].tasks == 24
+
+
+def test_a_half_tested_cell_is_trained_as_long_as_it_was(toy, capsys):
+    cell = plan("strokes", rows=["adacnn-df"])[0]
+    write_result(cell.trained_for(tasks=24), Path("results"))
+    assert main(["reproduce", "strokes", "--rows", "adacnn-df", "--dry-run"]) == 0
+    assert f"{cell.name}: as long as its other result" in capsys.readouterr().out
+
+
+def test_a_language_model_is_trained_in_full_and_that_is_said(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("csn.reproduce_command._measured", lambda *_: pytest.fail("measured"))
+    assert main(["reproduce", "penn-treebank", "--rows", "lstm-lm", "--budget", "1s", "--seeds", "2", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("penn-treebank-5w1s-lstm-lm-plus: trained in full, for a language model has no tasks that") == 1
+    assert said.count("200,000") == 2
+
+
+def test_two_words_for_a_length_are_refused(toy, capsys):
+    assert main(["reproduce", "strokes", "--budget", "9s", "--set", "train.tasks=8", "--dry-run"]) == 2
+    assert "--budget and --set train.tasks both say how long to train: give one of them" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_settles_no_length(toy):
+    one, two, three = plan("strokes", rows=["prototypical"], seeds=3)
+    begin(plan("strokes", rows=["adacnn-df"])[0], Path("runs"))
+    Path("runs", "strokes-5w1s-adacnn-df-plus").rename(Path("runs", one.name))  # a run of other options
+    write_result(one, Path("results"), split="val")  # another test
+    write_result(two.trained_for(tasks=16), Path("results"))
+    found = kin_with_length(three, [one, two, three], Path("runs"), Path("results"))
+    assert found is not None
+    assert (found.name, found.config.train.tasks) == (two.name, 16)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from csn.commands import train_config
 from csn.config import preset_names
 from csn.engine.run import read_log
 from csn.reproduce import Asked, Cell, named_by, plan, tables
-from csn.reproduce_command import _start
 from csn.results import published
+from csn.run_cells import _start
 
 
 def test_larger_tasks_are_fewer():
@@ -44,7 +44,7 @@ def test_our_models_are_in_every_table_of_the_paper(table):
 
 def test_the_ablations_have_one_budget_a_network_and_the_arms_of_section_4_3():
     cells = plan("ablation")
-    for base, recipe in (("adacnn", "plus"), ("adalstm-1", "plus"), ("adalstm-1", "paper")):
+    for base, recipe in (("adacnn-32", "paper"), ("adacnn", "plus"), ("adalstm-1", "plus"), ("adalstm-1", "paper")):
         of_base = [cell for cell in cells if cell.config.preset.startswith(base) and cell.config.recipe == recipe]
         assert len({cell.config.train for cell in of_base}) == 1
         for conditioning in ("df", "gradient"):
@@ -57,10 +57,31 @@ def test_rows_choose_by_any_of_a_kind_and_by_all_kinds():
     chosen = plan("omniglot", rows=["adacnn-df", "adacnn-gradient", "paper", "5w1s"])
     assert [cell.name for cell in chosen] == ["omniglot-5w1s-adacnn-df-paper", "omniglot-5w1s-adacnn-gradient-paper"]
     assert [cell.arm for cell in plan("ablation", rows=["raw beta", "plus"])] == 4 * ["raw beta"]
-    with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df"):
+    with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df, .* files"):
         plan("omniglot", rows=["adalstm"])
     with pytest.raises(ValueError, match=r"no table 'imagenet': choose one of omniglot, mini-imagenet, .*timing"):
         plan("imagenet")
+
+
+def test_rows_are_found_by_what_a_table_shows_of_them():
+    def names(*rows: str, seeds: int = 1) -> list[str]:
+        return [cell.name for cell in plan("omniglot", rows=rows, seeds=seeds)]
+
+    plus = "omniglot-20w1s-adacnn-df-plus"  # which is trained on 20-way tasks, and tested on 5-way ones too
+    assert names("5w1s", "plus", "adacnn-df") == [plus, "omniglot-background-20w1s-adacnn-df-plus"]
+    assert names("omniglot-5w1s-adacnn-df-plus") == [plus]
+    assert names("omniglot-5w1s-adacnn-df-plus", seeds=2) == [plus, f"{plus}-seed1"]
+    assert names("omniglot-5w1s-adacnn-df-plus-seed1", seeds=2) == [f"{plus}-seed1"]
+    by_alphabet = "omniglot-background-5w5s-adacnn-df-plus-within-alphabet"
+    assert names(by_alphabet) == ["omniglot-background-20w5s-adacnn-df-plus"]
+
+
+def test_options_of_several_words_may_be_repeated():
+    options = parser().parse_args(["reproduce", "omniglot", "--rows", "siamese", "--rows", "matching", "5w1s"])
+    assert options.rows == ["siamese", "matching", "5w1s"]
+    assert parser().parse_args(["reproduce", "omniglot"]).rows == []
+    options = parser().parse_args(["report", "--pages", "a.md", "--pages", "b.md"])
+    assert options.pages == [Path("a.md"), Path("b.md")]
 
 
 def test_a_cell_is_two_commands(toy):
@@ -117,6 +138,20 @@ def test_other_data_are_for_the_rows_of_the_table_s_own():
     assert len({cell.name for cell in cells}) == len(cells)
     assert {cell.config.data.name for cell in cells} == {"strokes"}
     assert {test.formed for cell in cells for test in cell.tests} == {"random"}
+
+
+def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
+    """Figure 2 of the paper on a stand-in of Mini-ImageNet, and not the rows of Omniglot or of sentences."""
+    own = [cell for cell in plan("ablation") if cell.config.data.name == "mini-imagenet"]
+    cells = plan("ablation", data="tiny-imagenet-fewshot")
+    assert [cell.config.data.name for cell in cells] == 8 * ["tiny-imagenet-fewshot"]
+    assert [cell.name for cell in cells] == [
+        cell.name.replace("mini-imagenet", "tiny-imagenet-fewshot", 1) for cell in own
+    ]
+    assert cells[0].result(cells[0].tests[0]) == "tiny-imagenet-fewshot-5w1s-adacnn-32-df-paper-baseline.json"
+    assert {cell.config.train.tasks for cell in cells} == {8000}
+    rows = [row for row in tables()["ablation"] if row["data"] != "mini-imagenet"]
+    monkeypatch.setattr(reproduce, "tables", lambda: {"ablation": rows})
     with pytest.raises(ValueError, match="every row of ablation has data of its own: leave out --data"):
         plan("ablation", data="strokes")
 
@@ -143,7 +178,7 @@ def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets").mkdir()
     planned = []
-    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_, **__: planned.extend(cells))
+    monkeypatch.setattr("csn.reproduce_command._show_plan", lambda cells, *_: planned.extend(cells))
     assert main(["reproduce", "mini-imagenet", "--data", "pets", "--dry-run"]) == 0
     assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
     assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
@@ -178,13 +213,16 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
     assert main(["reproduce", "strokes", "--runs", str(tmp_path), "--dry-run"]) == 2
-    assert f"{folder} is a run of other options: remove it, or give other --runs" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{folder} is a run of other options (preset=prototypical, here adacnn-df; " in said
+    assert "): remove it, or give other --runs" in said
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
         cell.begun(tmp_path)
 
 
-def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys):
+def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     constant = ["--set", "train.schedule=constant"]
     cell = plan("strokes", changes=["train.schedule=constant"])[0]
     folder = tmp_path / cell.name
@@ -213,12 +251,37 @@ def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, cap
     assert "began with 8 tasks and cannot go on to 48, for its rate falls" in capsys.readouterr().err
 
 
+def test_the_plan_says_what_results_were_trained_on_and_how_to_take_them_up(toy, capsys):
+    one, two = plan("strokes", rows=["prototypical"], seeds=2)
+    write_result(one.trained_for(tasks=2400), Path("results"))
+    asked = ["reproduce", "strokes", "--rows", "prototypical", "--seeds", "2", "--dry-run"]
+
+    def planned(*options: str) -> tuple[list[list[str]], str]:
+        assert main([*asked, *options]) == 0
+        said = capsys.readouterr().out
+        lines = [line for line in said.splitlines() if line.startswith(f"│ {one.name}")]
+        return [[part.strip() for part in line.split("│")[2:5]] for line in lines], said
+
+    rows, said = planned()
+    assert rows[0] == ["", "1/1", "2,400"]
+    assert rows[1][1:] == ["0/1", ""]
+    assert "--again" not in said
+    rows, said = planned("--set", "train.tasks=4800")
+    assert rows == [["", "1/1", "2,400"], ["4,800", "0/1", ""]]
+    assert "1 cell has results already: --again takes it up" in said
+    write_result(two, Path("results"))
+    assert "2 cells have results already: --again takes them up" in planned("--budget", "90s")[1]
+    rows, said = planned("--set", "train.tasks=4800", "--again")
+    assert rows == [["4,800", "1/1", "2,400"], ["4,800", "1/1", "8"]]
+    assert "results already" not in said
+
+
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert main(["reproduce", "strokes", "--dry-run"]) == 0
     assert "2 of 2 cells to train" in capsys.readouterr().out
     assert not Path("results").exists()
     # The commands run in other processes, which know nothing of patches: few tasks must be in their options.
-    monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2", "--queries", "2"])
+    monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2"])
     assert main(["reproduce", "strokes", "--jobs", "2", "--threads", "2", "--results", "out", "--runs", "runs"]) == 0
     names = ["strokes-3w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus", "strokes-5w1s-prototypical-plus"]
     rows = list(csv.DictReader(Path("out/strokes.csv").read_text(encoding="utf-8").splitlines()))
@@ -228,8 +291,13 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert [(row["training_tasks"] in ("4", "8"), row["seed"]) for row in rows] == 3 * [(True, "0")]
     assert Path("out/strokes.png").read_bytes().startswith(b"\x89PNG")
     assert Path("out/strokes.md").read_text().count("\n") == 4
+    replaced = Path(f"out/{names[2]}.json")
+    before = changed(replaced, "evaluation", split="val")
+    again = ["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs", "--again"]
+    assert main(again) == 0
+    assert json.loads(replaced.read_text())["evaluation"] == before["evaluation"]
     capsys.readouterr()
-    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained again"))
     assert main(["reproduce", "strokes", "--results", "out", "--runs", "runs"]) == 0
     assert "0 of 2 cells to train" in capsys.readouterr().out
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs"]) == 0
@@ -249,35 +317,132 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
     assert "strokes-5w1s-prototypical-plus: failed" in said.out
     assert "strokes-5w1s-adacnn-df-plus: done" in said.out
     assert "unknown preset 'nothing'" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
-    assert "failed: strokes-5w1s-prototypical-plus, see" in said.out
+    why = "csn: unknown preset 'nothing': choose one of"
+    assert f"strokes-5w1s-prototypical-plus: failed: {why}" in said.out
+    log = "runs/reproduce/strokes-5w1s-prototypical-plus.log"
+    assert f"failed: strokes-5w1s-prototypical-plus, see {log}: {why}" in said.out
 
 
-def test_results_of_other_options_do_not_count(toy, tmp_path):
-    cell, results = plan("strokes", rows=["prototypical"])[0], tmp_path / "results"
-    results.mkdir()
-    config = json.loads(cell.config.to_json())
-    trained = {"tasks": 8, "seconds": 1, "seconds_in_all": 1, "validation": 0.5, "validation_curve": []}
-    trained |= {"commit": "", "command": ""}
-    asked = {"data": "strokes", "way": 5, "shot": 1, "tasks": 2}
-    content = {"summary": {"trained": {"accuracy": 0.5, "interval": 0.0}}, "evaluation": asked, "config": config}
-    content |= {"trained": trained, "accuracies": {"trained": [0.5, 0.5]}, "command": "csn evaluate"}
-    path = results / cell.result(cell.tests[0])
-    path.write_text(json.dumps(content))
-    assert cell.missing(results) == []
-    config["train"]["tasks"] = 99  # a longer training is as good
-    path.write_text(json.dumps(content))
-    assert cell.missing(results) == []
-    for other in ({"tasks": 3}, {"split": "val"}, {"attention": "hard"}):
-        accuracies = {"trained": [0.5] * other.get("tasks", 2)}
-        path.write_text(json.dumps(content | {"evaluation": asked | other, "accuracies": accuracies}))
-        assert cell.missing(results) == list(cell.tests)
-    config["model"]["filters"] = 5
-    path.write_text(json.dumps(content))
-    assert cell.missing(results) == list(cell.tests)
-    path.write_text(json.dumps(content | {"format": 99}))
+def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsys, monkeypatch):
+    rows = [{"presets": ["adacnn-32-df"], "recipes": ["plus"], "data": "mini-imagenet", "tasks": ["5w1s", "5w5s"]}]
+    monkeypatch.setitem(TOY, "strokes", [*rows, TOY["strokes"][1]])
+    trained = []
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda cells, *_: trained.extend(cells) or {})
+    assert main(["reproduce", "strokes", "--rows", "adacnn-32-df"]) == 2
+    wanted = "mini-imagenet was not found: put it into a folder mini_imagenet and set CSN_DATA to the folder that holds"
+    assert capsys.readouterr().err.count(f"csn: {wanted}") == 1
+    assert trained == []
+    assert main(["reproduce", "strokes"]) == 1  # the others go on
+    assert [cell.config.preset for cell in trained] == ["prototypical"]
+    said = capsys.readouterr().out
+    assert said.count(wanted) == 1
+    assert "2 cells of mini-imagenet are left out" in said
+    assert "failed: mini-imagenet-5w5s-adacnn-32-df-plus, its data are not there" in said
+    monkeypatch.setattr("csn.reproduce_command.measure", lambda *_: (0.5, 0.5))
+    assert main(["reproduce", "strokes", "--budget", "90s", "--dry-run"]) == 0
+    assert "mini-imagenet-5w1s-adacnn-32-df-plus: not measured, for its data are not there" in capsys.readouterr().out
+
+
+def test_a_language_model_needs_a_text(toy, capsys, monkeypatch):
+    row = {"presets": ["lstm-lm"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"]}
+    monkeypatch.setitem(TOY, "strokes", [row])
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained"))
+    assert main(["reproduce", "strokes"]) == 2
+    assert "a language model needs a text, 'strokes' is none" in capsys.readouterr().err
+
+
+def test_a_longer_training_is_as_good_a_result(toy, tmp_path):
+    cell = plan("strokes", rows=["prototypical"])[0]
+    assert cell.missing(tmp_path) == list(cell.tests)
+    for tasks in (8, 99):
+        write_result(cell.trained_for(tasks=tasks), tmp_path)
+        assert cell.missing(tmp_path) == []
+
+
+@pytest.mark.parametrize(("data", "queries", "others"), [("strokes", 15, 1), ("toy-language", 1, 15)])
+def test_a_result_has_the_queries_that_are_asked_by_default(toy, tmp_path, data, queries, others):
+    cell = plan("strokes", rows=["prototypical"], data=data)[0]
+    write_result(cell, tmp_path, queries=queries, seed=2018)
+    assert cell.missing(tmp_path) == []
+    write_result(cell, tmp_path, queries=others)
+    with pytest.raises(ValueError, match=rf"another test \(queries={others}, here {queries}\)"):
+        cell.missing(tmp_path)
+
+
+def test_data_by_a_path_may_have_a_dot_in_their_name(toy, tmp_path):
+    cell = plan("strokes", rows=["prototypical"], data="/my/pets.v2")[0]
+    write_result(cell, tmp_path, data="pets.v2")  # as a folder of images is called
+    assert cell.missing(tmp_path) == []
+
+
+def changed(path: Path, part: str, **values: object) -> dict:
+    """The contents of a result file with other values in one of its parts."""
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {part: content[part] | values}))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "why"),
+    [
+        ("evaluation", {"split": "val"}, "of another test (split=val, here test)"),
+        ("evaluation", {"queries": 5}, "of another test (queries=5, here 15)"),
+        ("evaluation", {"seed": 1}, "of another test (seed=1, here 2018)"),
+        ("evaluation", {"data": "omniglot"}, "of another test (data=omniglot, here strokes)"),
+        ("evaluation", {"tasks": 4}, "of another test (tasks=4, here 2)"),
+        ("evaluation", {"attention": "hard"}, "of another test (attention=hard, here soft)"),
+        ("evaluation", {"way": 4, "shot": 2}, "of another test (way=4, here 5; shot=2, here 1)"),
+        ("evaluation", {"formed": "within-alphabet"}, "of another test (formed=within-alphabet, here random)"),
+        ("config", {"recipe": "paper"}, "of other options (recipe=paper, here plus)"),
+        ("config", {"model": {"filters": 5}, "train": {"tasks_per_step": 3}}, "filters=5, here 4; tasks_per_step=3, h"),
+        ("config", {"data": {"name": "omniglot"}}, "of other options (data.name=omniglot, here strokes)"),
+        ("config", {"naming": {"batch": 7}}, "of other options (naming.batch=7, here 256)"),
+        ("config", {"model": {"eyes": 2}}, "of another version of csn (unknown option 'eyes'"),
+    ],
+)
+def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, part, other, why):
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained"))
+    cell = plan("strokes", rows=["prototypical"])[0]
+    path = write_result(cell, Path("results"))
+    if part == "config":
+        own = json.loads(cell.config.to_json())
+        other = {name: own[name] | value if isinstance(value, dict) else value for name, value in other.items()}
+    changed(path, part, **other)
+    changed(path, "accuracies", trained=[0.4, 0.6] * (other.get("tasks", 2) // 2))
+    before = path.read_bytes()
+    for dry in ([], ["--dry-run"]):
+        assert main(["reproduce", "strokes", "--rows", "prototypical", *dry]) == 2
+        said = capsys.readouterr().err
+        assert f"csn: {path} is " in said
+        assert why in said
+        assert said.endswith("): move or rename it, or replace it with --again\n")
+    assert path.read_bytes() == before
+    assert main(["reproduce", "strokes", "--rows", "prototypical", "--again", "--dry-run"]) == 0
+    assert "1 of 1 cells to train" in capsys.readouterr().out
+
+
+def test_every_file_that_holds_something_else_is_named_at_once(toy, capsys):
+    paths = [write_result(cell, Path("results")) for cell in plan("strokes")]
+    comparison = write_result(plan("strokes")[0], Path("results"), "strokes-3w1s-adacnn-df-plus.json")
+    for path in paths:
+        changed(path, "evaluation", split="val")
+    comparison.write_text('{"rows": []}')
+    assert main(["reproduce", "strokes"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("csn: ").partition(" is ")[0] for line in said] == [
+        str(path) for path in (comparison, *paths)
+    ]
+    assert "no result of csn evaluate: move or rename it" in said[0]
+    assert main(["reproduce", "strokes", "--again", "--dry-run"]) == 0
+
+
+def test_a_file_of_another_format_is_refused(toy, tmp_path):
+    cell = plan("strokes", rows=["prototypical"])[0]
+    path = write_result(cell, tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
-        cell.missing(results)
-    assert main(["reproduce", "strokes", "--results", str(results), "--again", "--dry-run"]) == 0
+        cell.missing(tmp_path)
+    assert cell.missing(tmp_path, again=True) == list(cell.tests)
 
 
 def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
@@ -299,9 +464,7 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
 
 
 def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
-    monkeypatch.setattr(
-        "csn.reproduce_command._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running"
-    )
+    monkeypatch.setattr("csn.run_cells._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running")
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
     assert "go on with the same command" in capsys.readouterr().out
     assert list(Path("results").iterdir()) == []
@@ -311,14 +474,14 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
 
 def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
     cells, started = plan("strokes"), []
-    monkeypatch.setattr("csn.reproduce_command.named_by", lambda *_: cells[0])
-    monkeypatch.setattr("csn.reproduce_command._spawn", lambda command, log: started.append(command))
+    monkeypatch.setattr("csn.run_cells.named_by", lambda *_: cells[0])
+    monkeypatch.setattr("csn.run_cells._spawn", lambda command, log: started.append(command))
     options = parser().parse_args(["reproduce", "strokes", "--runs", "runs", "--threads", "1"])
     folder = Path("runs", cells[1].name)
     folder.mkdir(parents=True)
 
     def words() -> tuple[bool, bool]:
-        _start(cells[1], cells, options, Path("results")).log.close()
+        _start(cells[1], cells, options, Path("results"), 1).log.close()
         return "--resume" in started[-1], "--named" in started[-1]
 
     assert words() == (False, True)
@@ -331,7 +494,7 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, mo
 
 @pytest.mark.parametrize("option", ["--results", "--runs"])
 def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, capsys, monkeypatch, option):
-    monkeypatch.setattr("csn.reproduce_command._run_all", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("csn.reproduce_command.run_all", lambda *_: pytest.fail("trained"))
     Path("taken").touch()
     assert main(["reproduce", "strokes", option, "taken"]) == 2
     assert "cannot write to taken (" in capsys.readouterr().err

@@ -90,3 +90,23 @@ def test_numbers_of_an_ablation_are_against_the_baseline_of_their_seed(toy, monk
         ("raw beta", "1", "20.00", "0.00", ""),
         ("raw beta", "2", "", "", ""),  # whose baseline is not there
     ]
+
+
+def test_the_table_of_the_ablations_has_those_on_other_data_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("csn.cells.RANDOM_TASKS", {5: 2})
+    results = tmp_path / "ablation"
+    own, changed = (plan("ablation", rows=["baseline"], changes=changes) for changes in ((), ["model.filters=8"]))
+    stand_in = plan("ablation", rows=["adacnn-32-df"], data="/my/pets")
+    cells = [own[0], changed[0], *stand_in[:2], *plan("ablation", rows=["adacnn-df", "raw beta"])]
+    paths = [write_result(cell, results) for cell in cells]
+    (results / "broken.json").write_text("{")
+    said = list[str]()
+    table = table_files("ablation", tmp_path, skip=said.append)
+    pictures = {f"ablation-{data}.png" for data in ("mini-imagenet", "omniglot", "pets")}
+    assert {path.name for path in table} == {"ablation.md", "ablation.csv", *pictures}
+    assert set(files_in(table[results / "ablation.csv"])) == {path.name for path in paths}
+    assert "pets-5w1s-adacnn-32-df-paper-raw-beta.json" in files_in(table[results / "ablation.csv"])
+    assert table_files("ablation", tmp_path, data="/my/pets", skip=said.append) == table
+    (results / "ablation.md").touch()
+    assert all_table_files(tmp_path, skip=said.append) == table
+    assert said == []

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+from pathlib import Path
 
 from rich.console import Console
+from toy_tables import write_result
 
-from csn import reproduce_command, terminal
+from csn import run_cells, terminal
+from csn.budget import seconds_of_tasks
 from csn.cli import main
 from csn.reproduce import plan
 
@@ -37,9 +42,54 @@ def test_loss_accuracy_and_speed_fit_on_a_line(monkeypatch):
     assert "loss 0.510  accuracy 85.12 % 2.3 tasks/s ━" in console.file.getvalue()
 
 
+def test_units_that_say_nothing_are_a_percentage(monkeypatch):
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(terminal, "console", console)
+    progress = terminal.progress_bar("{task.description}")
+    progress.add_task("all cells", total=1234.5, completed=617, in_percent=True)
+    console.print(progress.get_renderable())
+    assert " 50 % " in console.file.getvalue()
+    assert "617" not in console.file.getvalue()
+
+
+def test_a_bar_says_what_is_not_training_on_tasks(toy, tmp_path):
+    cell = plan("strokes", changes=["naming.epochs=3"])[0]
+    each = run_cells._Running(cell, [["data", "list"]], subprocess.Popen(["true"]), (tmp_path / "log").open("wb"))
+    naming = tmp_path / cell.name / "naming"
+    assert run_cells._phase(each, tmp_path) == ""  # just begun
+    naming.mkdir(parents=True)
+    assert run_cells._phase(each, tmp_path) == "naming 1/3 "
+    (naming / "log.jsonl").write_text('{"tasks": 9, "train": {}}\n{"tasks": 9, "validation": {}}\n')
+    assert run_cells._phase(each, tmp_path) == "naming 2/3 "
+    (naming.parent / "log.jsonl").touch()
+    assert run_cells._phase(each, tmp_path) == ""
+    each.process.wait()
+    assert run_cells._next_command(each) == "running"
+    assert run_cells._phase(each, tmp_path) == "testing "
+    each.process.wait()
+    each.log.close()
+
+
+def test_a_cell_counts_by_what_its_tasks_cost(toy):
+    own, others = plan("strokes", rows=["adacnn-df"], seeds=2), plan("strokes", rows=["prototypical"])
+    results, everything = Path("results"), plan("strokes", seeds=2)
+    assert set(seconds_of_tasks([*own, *others], everything, results).values()) == {1.0}
+    path = write_result(own[0], results)
+    content = json.loads(path.read_text())
+    content["trained"] |= {"seconds_in_all": 12, "validation_curve": [[4, 0.5], [6, 0.5]]}
+    path.write_text(json.dumps(content))
+    (results / own[1].result(own[1].tests[0])).write_text('{"rows": []}')
+    assert set(seconds_of_tasks([own[1], *others], everything, results).values()) == {2.0}  # no better guess
+    write = write_result(others[0], results)
+    content["trained"]["seconds_in_all"] = 3
+    write.write_text(json.dumps(content | {"config": json.loads(write.read_text())["config"]}))
+    cost = seconds_of_tasks([own[1], *others], everything, results)
+    assert cost == {own[1].name: 2.0, others[0].name: 0.5}
+
+
 def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
     before, bars = {"strokes-5w1s-adacnn-df-plus": 6}, []
-    made = reproduce_command.progress_bar
+    made = run_cells.progress_bar
 
     def watched(*columns, **options):
         bars.append(made(*columns, **options))
@@ -49,9 +99,9 @@ def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
         each.process.wait()
         return "failed"
 
-    monkeypatch.setattr("csn.reproduce_command.progress_bar", watched)
-    monkeypatch.setattr("csn.reproduce_command._done", lambda cell, runs: before.get(cell.name, 0))
-    monkeypatch.setattr("csn.reproduce_command._next_command", failed)
+    monkeypatch.setattr("csn.run_cells.progress_bar", watched)
+    monkeypatch.setattr("csn.run_cells._done", lambda cell, runs: before.get(cell.name, 0))
+    monkeypatch.setattr("csn.run_cells._next_command", failed)
     monkeypatch.setattr("csn.reproduce.Cell.train_command", lambda *_, **__: ["data", "list"])
     assert main(["reproduce", "strokes"]) == 1
     assert [cell.config.train.tasks for cell in plan("strokes")] == [8, 8]

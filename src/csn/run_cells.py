@@ -1,0 +1,151 @@
+"""Cells at work: their commands in processes of their own, several side by side, and how far they are."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from csn.budget import seconds_of_tasks
+from csn.cells import Cell
+from csn.engine.naming import FOLDER as NAMING_FOLDER
+from csn.engine.naming import has_named, named_alike
+from csn.engine.run import read_log
+from csn.reproduce import named_by
+from csn.terminal import progress_bar, say, stop_signal
+
+POLL = 1.0  # seconds between looks at running cells
+
+
+@dataclass
+class _Running:
+    """A cell at work: its commands still to come, and the one that is running."""
+
+    cell: Cell
+    commands: list[list[str]]
+    process: subprocess.Popen[bytes]
+    log: io.BufferedWriter
+    is_testing: bool = False
+
+
+def run_all(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
+) -> dict[str, str] | None:
+    """Train and test cells, `--jobs` at a time with so many threads each; those that failed with the last line of their
+    logs, or None after an interruption."""
+    waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
+    cost = seconds_of_tasks(cells, everything, results)
+    total = sum(cost[cell.name] * cell.config.train.tasks for cell in cells)
+    done = {cell.name: _done(cell, options.runs) for cell in cells}
+    with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
+        # What earlier commands trained is there from the start: it says nothing of the speed of this one.
+        paid = sum(cost[name] * tasks for name, tasks in done.items())
+        overall = progress.add_task("all cells", total=total, completed=paid, in_percent=True)  # type: ignore[arg-type]
+        bars = {}
+        try:
+            while waiting or running:
+                if should_stop():
+                    return None
+                while waiting and len(running) < options.jobs:
+                    cell = _next(waiting, running, options.runs)
+                    waiting.remove(cell)
+                    tasks = cell.config.train.tasks
+                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=done[cell.name])
+                    running.append(_start(cell, everything, options, results, threads))
+                time.sleep(POLL)
+                for each in list(running):
+                    done[each.cell.name] = _done(each.cell, options.runs)
+                    about = f"{_phase(each, options.runs)}{each.cell.name}"
+                    progress.update(bars[each.cell.name], completed=done[each.cell.name], description=about)
+                    if (state := _next_command(each)) == "running":
+                        continue
+                    running.remove(each)
+                    each.log.close()
+                    progress.remove_task(bars.pop(each.cell.name))
+                    unpaid = each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
+                    total -= cost[each.cell.name] * unpaid
+                    if state == "failed":
+                        failed[each.cell.name] = _last_line(options.runs / f"{each.cell.name}.log")
+                        state = f"failed: {failed[each.cell.name]}"
+                    say(f"{each.cell.name}: {state}")
+                paid = sum(cost[name] * tasks for name, tasks in done.items())
+                progress.update(overall, total=total, completed=paid)
+        finally:
+            for each in running:
+                each.process.terminate()  # training saves and stops
+            for each in running:
+                each.process.wait()
+                each.log.close()
+    return failed
+
+
+def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
+    """The first cell for which no running one is just learning the names; the first of all if there is none such."""
+    naming = [
+        each.cell.config for each in running if each.cell.config.naming.epochs and not has_named(runs / each.cell.name)
+    ]
+    free = (cell for cell in waiting if not any(named_alike(cell.config, config) for config in naming))
+    return next(free, waiting[0])
+
+
+def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int) -> _Running:
+    """The first command of a cell; what it prints goes to a file beside its run."""
+    folder = options.runs / cell.name
+    resume = folder.exists() and any(folder.iterdir())
+    tests = cell.tests if options.again else cell.missing(results)
+    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
+    named = None if goes_on else named_by(cell, all_cells, options.runs)
+    commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
+    commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
+    log = (options.runs / f"{cell.name}.log").open("ab")
+    return _Running(cell, commands[1:], _spawn(commands[0], log), log)
+
+
+def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
+    log.write(f"$ csn {shlex.join(command)}\n".encode())
+    log.flush()
+    # A session of its own: Ctrl-C reaches this program alone, which then stops the others one by one.
+    program = [sys.executable, "-m", "csn.cli", *command]
+    return subprocess.Popen(program, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _next_command(each: _Running) -> str:
+    """Go on to the next command where one has ended: running, done or failed."""
+    code = each.process.poll()
+    if code is None:
+        return "running"
+    if code != 0:
+        return "failed"
+    if not each.commands:
+        return "done"
+    each.process, each.is_testing = _spawn(each.commands.pop(0), each.log), True
+    return "running"
+
+
+def _phase(each: _Running, runs: Path) -> str:
+    """What a cell is doing, where it is not training on tasks, before its name: a narrow terminal cuts that off."""
+    folder, epochs = runs / each.cell.name, each.cell.config.naming.epochs
+    if each.is_testing:
+        return "testing "
+    if epochs and (folder / NAMING_FOLDER).exists() and not (folder / "log.jsonl").exists():
+        passes = sum("validation" in record for record in read_log(folder / NAMING_FOLDER))
+        return f"naming {min(passes + 1, epochs)}/{epochs} "
+    return ""
+
+
+def _last_line(log: Path) -> str:
+    """What a command said last: of one that failed, why."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
+
+
+def _done(cell: Cell, runs: Path) -> int:
+    """Training tasks of a cell so far, by the log of its run."""
+    log = read_log(runs / cell.name)
+    return int(log[-1]["tasks"]) if log else 0
