@@ -53,6 +53,15 @@ def test_a_row_shows_what_its_file_says(page: str, shown: str, file: str, learne
     assert (stated["accuracy"], stated["interval"]) == pytest.approx(summarise(accuracies), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
+)
+def test_links_of_a_page_lead_to_files_that_are_there(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    here = [target for target in targets if "://" not in target]
+    assert [target for target in here if not (page.parent / target).exists()] == []
+
+
 RESULTS = sorted(
     path for path in (ROOT / "results").rglob("*.json") if "accuracies" in json.loads(path.read_text(encoding="utf-8"))
 )
