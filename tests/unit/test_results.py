@@ -220,7 +220,7 @@ def test_a_page_with_a_mistyped_mark_is_no_page_without_tables(tmp_path: Path) -
 
 
 def test_links_lead_from_any_page_to_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "omniglot-5w1s-adacnn-gradient-paper.json"
+    name = "omniglot-20w1s-adacnn-gradient-paper.json"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / name).write_bytes((ROOT / "results" / name).read_bytes())
     monkeypatch.chdir(tmp_path / "mine")
