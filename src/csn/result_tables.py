@@ -131,12 +131,14 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
 
 def arms_table(rows: Iterable[Result], folder: str) -> str:
     """Markdown, of an ablation: each arm's accuracy, by how much it is above its model's baseline, task by task, and by
-    how much the paper's is above its own."""
+    how much the paper's is above its own. Models say their data where there are several."""
+    rows = list(rows)
+    several = len({result.data for result in rows}) > 1
     lines = ["| model | arm | csn | against the baseline | paper | trained on | file |"]
     lines.append("|---|---|---|---|---|---|---|")
     for each in arms_of(rows):
         result = each.seeds[0]
-        model = (f"`{result.preset}`", result.recipe, result.naming, result.tasks)
+        model = (f"`{result.preset}`", result.recipe, result.naming, result.data if several else "", result.tasks)
         cells = [", ".join(filter(None, model)), arm(result), over_seeds(each.seeds)]
         cells += [_against(each), each.paper, _cost(each.seeds)]
         lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")

@@ -106,6 +106,7 @@ def test_the_table_of_the_ablations_has_those_on_other_data_too(tmp_path, monkey
     assert {path.name for path in table} == {"ablation.md", "ablation.csv", *pictures}
     assert set(files_in(table[results / "ablation.csv"])) == {path.name for path in paths}
     assert "pets-5w1s-adacnn-32-df-paper-raw-beta.json" in files_in(table[results / "ablation.csv"])
+    assert "| `adacnn-32-df`, paper, pets, 5-way 1-shot | raw beta |" in table[results / "ablation.md"].decode()
     assert table_files("ablation", tmp_path, data="/my/pets", skip=said.append) == table
     (results / "ablation.md").touch()
     assert all_table_files(tmp_path, skip=said.append) == table
