@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from toy_tables import TOY
 
 from csn import arms, reproduce
@@ -19,6 +20,8 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.setattr(f"csn.{module}.tables", lambda: TOY)
     monkeypatch.setattr("csn.cells.RANDOM_TASKS", {5: 2})
     monkeypatch.setattr("csn.run_cells.POLL", 0.05)
+    # Wide enough that no name of a cell is folded, whatever terminal the tests run in.
+    monkeypatch.setattr("csn.reproduce_command.console", Console(width=120))
     for remembered in (reproduce._arms, arms._planned_arms):
         remembered.cache_clear()
     yield

@@ -221,8 +221,7 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
         cell.begun(tmp_path)
 
 
-def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys):
     constant = ["--set", "train.schedule=constant"]
     cell = plan("strokes", changes=["train.schedule=constant"])[0]
     folder = tmp_path / cell.name
