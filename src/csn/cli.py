@@ -154,7 +154,8 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "reproduce",
         help="a table of the paper: train and test its cells, write table and plot",
         description="Train and test every cell of a table that has no result file yet, then write TABLE.md, TABLE.csv "
-        "and TABLE.png beside the result files. The same command goes on after a stop.",
+        "and TABLE.png (of the ablations, ablation-DATA.png) beside the result files. The same command "
+        "goes on after a stop.",
     )
     reproduce.add_argument(
         "table", metavar="TABLE", help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3), ablation or timing"
