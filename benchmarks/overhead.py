@@ -35,7 +35,7 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.episode import Episode
 from csn.model import CSN
-from csn.timing import (
+from csn.timing.floor import (
     IMAGE,
     QUERIES,
     VOCABULARY,

@@ -166,7 +166,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def explain_figure(self, X: Any, *, title: str = "") -> Figure:
         """A picture of `explain`: a row per input, with the remembered examples that it was recognised by."""
-        from csn.pictures import explanation_figure
+        from csn.pictures.episodes import explanation_figure
 
         prepared = self._queries(X)
         rows = [

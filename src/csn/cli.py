@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,10 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Bad input exits with status 2 and a message, an interruption with 130."""
     options = parser().parse_args(arguments)
     try:
-        from csn import commands
-
-        run = getattr(commands, options.command)
-        return int(run(options) or 0)
+        module = importlib.import_module(f"csn.commands.{options.command}")
+        return int(getattr(module, options.command)(options) or 0)
     except (ValueError, OSError) as error:
         print(f"csn: {error}", file=sys.stderr)
         return 2

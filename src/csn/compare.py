@@ -29,10 +29,10 @@ from csn.engine.origin import origin
 from csn.engine.run import open_run
 from csn.learner import FewShotLearner
 from csn.model import CSN
-from csn.protocol import setting_of
-from csn.result_writing import json_bytes, result_content
-from csn.results import read_result
-from csn.timing import floor_of, inference_step, ratios, training_step
+from csn.results.files import read_result
+from csn.results.protocol import setting_of
+from csn.results.writing import json_bytes, result_content
+from csn.timing.floor import floor_of, inference_step, ratios, training_step
 
 NEAREST = "nearest neighbour"
 VALIDATIONS, VALIDATION_TASKS = 5, 100  # in a training, and tasks of each

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from csn.data.source import EpisodeSource
-from csn.drawing import png
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
 from csn.engine.run import TrainedRun, read_log
 from csn.learner import FewShotLearner
-from csn.pictures import episode_figure, episode_names, learning_curve
-from csn.sentence_pictures import SentenceTask, sentence_figure, sentence_task
+from csn.pictures.drawing import png
+from csn.pictures.episodes import episode_figure, episode_names, learning_curve
+from csn.pictures.sentences import SentenceTask, sentence_figure, sentence_task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

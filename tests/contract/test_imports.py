@@ -31,16 +31,13 @@ LAYERS: list[set[str]] = [
     {"csn.model", "csn.baselines"},
     {"csn.presets", "csn.config", "csn.build", "csn.build_baselines"},
     {"csn.engine"},
-    {"csn.drawing", "csn.pictures", "csn.ablation_pictures", "csn.result_pictures", "csn.sentence_pictures"}
-    | {"csn.timing_pictures"},
-    {"csn.report", "csn.protocol", "csn.results", "csn.result_tables", "csn.table_files", "csn.verify", "csn.compare"}
-    | {"csn.result_checks", "csn.result_writing", "csn.arms", "csn.cells", "csn.reproduce", "csn.budget"}
-    | {"csn.timing", "csn.benches", "csn.time_tables"},
+    {"csn.pictures"},
+    {"csn.report", "csn.results"},
+    {"csn.timing"},
+    {"csn.reproduce", "csn.compare"},
     {"csn.explanation", "csn.labels", "csn.inputs", "csn.pretrained", "csn.remembered", "csn.taskfile"},
     {"csn.classifier", "csn.unknown", "csn.service"},
-    {"csn.terminal"},
-    {"csn.adapt", "csn.data_command", "csn.demo", "csn.measure", "csn.reproduce_command", "csn.run_cells"}
-    | {"csn.commands", "csn.cli"},
+    {"csn.commands", "csn.cli"},
 ]
 # The mechanism needs no data: of what comes before it, it may know episodes only.
 FORBIDDEN = [(range(2, 4), 1)]

@@ -19,8 +19,8 @@ import torch
 
 from csn.build import build_learner
 from csn.cli import main
+from csn.commands.demo import default_folder
 from csn.config import load_preset, merge
-from csn.demo import default_folder
 from csn.engine.checkpoint import save_checkpoint
 from csn.service.server import address, bind
 from csn.service.unknowns import default_threshold

@@ -9,21 +9,21 @@ import pytest
 from rich.console import Console
 from toy_tables import TOY
 
-from csn import arms, reproduce
+from csn.reproduce import arms, plan
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A table of two small cells, tested on two tasks."""
     monkeypatch.chdir(tmp_path)
-    for module in ("reproduce", "table_files"):
-        monkeypatch.setattr(f"csn.{module}.tables", lambda: TOY)
-    monkeypatch.setattr("csn.cells.RANDOM_TASKS", {5: 2})
-    monkeypatch.setattr("csn.run_cells.POLL", 0.05)
+    for module in ("plan", "table_files"):
+        monkeypatch.setattr(f"csn.reproduce.{module}.tables", lambda: TOY)
+    monkeypatch.setattr("csn.reproduce.cells.RANDOM_TASKS", {5: 2})
+    monkeypatch.setattr("csn.commands.run_cells.POLL", 0.05)
     # Wide enough that no name of a cell is folded, whatever terminal the tests run in.
-    monkeypatch.setattr("csn.reproduce_command.console", Console(width=120))
-    for remembered in (reproduce._arms, arms._planned_arms):
+    monkeypatch.setattr("csn.commands.reproduce.console", Console(width=120))
+    for remembered in (plan._arms, arms._planned_arms):
         remembered.cache_clear()
     yield
-    for remembered in (reproduce._arms, arms._planned_arms):  # the arms of the toy, if a test has any
+    for remembered in (plan._arms, arms._planned_arms):  # the arms of the toy, if a test has any
         remembered.cache_clear()

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from toy_tables import TOY, write_result
 
-from csn.ablation_pictures import ArmMark, ablation_figure
-from csn.reproduce import plan
-from csn.table_files import table_files
+from csn.pictures.ablation import ArmMark, ablation_figure
+from csn.reproduce.plan import plan
+from csn.reproduce.table_files import table_files
 
 DF, GRADIENT = "direct feedback", "error gradient"
 

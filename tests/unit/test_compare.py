@@ -13,8 +13,8 @@ from csn.build import DataEntry
 from csn.data.strokes import load_strokes
 from csn.data.toy_language import load_toy_language
 from csn.engine.evaluate import summarise
-from csn.result_tables import comparison_table
-from csn.timing import Floor, ratios
+from csn.reproduce.markdown import comparison_table
+from csn.timing.floor import Floor, ratios
 
 SMALL = ["--set", "model.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
 FEW = ["--tasks", "8", "--queries", "2", "--test-tasks", "10", "--test-queries", "3", "--repeats", "3", "--way", "3"]
@@ -93,10 +93,10 @@ def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: 
 
 
 def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from csn import commands
+    from csn.commands import train
 
     with monkeypatch.context() as patch:
-        patch.setattr(commands.TrainingLoop, "run", lambda *_: "interrupted")
+        patch.setattr(train.TrainingLoop, "run", lambda *_: "interrupted")
         assert run("prototypical", *FEW, "--out", "side") == 130
     assert "go on with the same command" in capsys.readouterr().out
     assert run("prototypical", *FEW, "--out", "side") == 0
@@ -129,7 +129,7 @@ def test_ratios_are_to_the_first_and_by_turns(monkeypatch: pytest.MonkeyPatch) -
 
         return step
 
-    monkeypatch.setattr("csn.timing.time.perf_counter", lambda: now)
+    monkeypatch.setattr("csn.timing.floor.time.perf_counter", lambda: now)
     found = ratios({"floor": lasting(0.1), "twice": lasting(0.2), "half": lasting(0.05)}, repeats=4)
     assert found["floor"] == [1.0] * 4
     assert found["twice"] == pytest.approx([2.0] * 4)

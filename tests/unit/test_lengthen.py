@@ -14,8 +14,8 @@ from csn.config import Config, TrainConfig
 from csn.data.strokes import load_strokes
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.lengthen import lengthened
-from csn.result_tables import WRITERS
-from csn.results import results_in
+from csn.reproduce.markdown import WRITERS
+from csn.results.files import results_in
 
 TINY = ["--set", "model.filters=4", "--set", "train.validation_tasks=8", "--threads", "1", "--data", "strokes"]
 TINY += ["--set", "train.validate_every=4", "--set", "model.feedback=end-to-end"]

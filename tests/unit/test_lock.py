@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from csn.cli import main
+from csn.commands.terminal import stop_signal
 from csn.engine.lock import lock_folder
-from csn.terminal import stop_signal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither these locks nor SIGHUP")
 

@@ -20,7 +20,7 @@ from csn.engine.naming import network_of
 from csn.engine.run import new_trainer, open_run, read_log
 from csn.engine.train import StepReport, ValidationReport
 from csn.model import CSN
-from csn.pictures import learning_curve
+from csn.pictures.episodes import learning_curve
 
 CPU = torch.device("cpu")
 

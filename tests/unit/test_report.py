@@ -21,17 +21,25 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from csn import commands, drawing, report
+from csn import report
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
 from csn.cli import main
+from csn.commands import report as report_command
 from csn.config import Config, DataConfig, ModelConfig
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
-from csn.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
 from csn.engine.checkpoint import save_checkpoint
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.pictures import comparison_figure, contact_sheet, episode_figure, episode_names, learning_curve
+from csn.pictures import drawing
+from csn.pictures.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
+from csn.pictures.episodes import (
+    comparison_figure,
+    contact_sheet,
+    episode_figure,
+    episode_names,
+    learning_curve,
+)
 
 LOG: list[dict[str, Any]] = [
     {"tasks": 100, "seconds": 1.0, "train": {"loss": 1.6, "accuracy": 0.25}},
@@ -278,7 +286,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tensors = {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
     save_checkpoint(folder / "best.safetensors", tensors, metadata)
     (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in LOG))
-    monkeypatch.setattr(commands, "load", lambda *_: dataset())
+    monkeypatch.setattr(report_command, "load", lambda *_: dataset())
     monkeypatch.setattr(drawing, "SCALE", 1)  # in a quarter of the time
     return folder
 

@@ -11,9 +11,9 @@ import pytest
 from csn import cli
 from csn.config import load_preset, merge
 from csn.engine.evaluate import summarise
-from csn.reproduce import plan
-from csn.result_tables import accuracy_table, arms_table, grid_table, overhead_table
-from csn.results import NAMED_FIRST, by_seed, changes_of, read_results
+from csn.reproduce.markdown import accuracy_table, arms_table, grid_table, overhead_table
+from csn.reproduce.plan import plan
+from csn.results.files import NAMED_FIRST, by_seed, changes_of, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 

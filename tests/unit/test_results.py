@@ -13,9 +13,9 @@ from PIL import Image
 from csn import cli
 from csn.config import preset_names
 from csn.engine.evaluate import summarise
-from csn.result_tables import fill, marked_pages
-from csn.results import changes_of, published, read_results
-from csn.table_files import all_table_files, table_files
+from csn.reproduce.markdown import fill, marked_pages
+from csn.reproduce.table_files import all_table_files, table_files
+from csn.results.files import changes_of, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 # A difference has a sign; it follows the accuracy.

@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from toy_tables import write_result
 
-from csn import run_cells, terminal
-from csn.budget import seconds_of_tasks
 from csn.cli import main
-from csn.reproduce import plan
+from csn.commands import run_cells, terminal
+from csn.reproduce.budget import seconds_of_tasks
+from csn.reproduce.plan import plan
 
 NAME = "penn-treebank-5w1s-adalstm-1-gradient-plus-hidden-shifts-only-naming.epochs=0-seed2"
 
@@ -99,10 +99,10 @@ def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
         each.process.wait()
         return "failed"
 
-    monkeypatch.setattr("csn.run_cells.progress_bar", watched)
-    monkeypatch.setattr("csn.run_cells._done", lambda cell, runs: before.get(cell.name, 0))
-    monkeypatch.setattr("csn.run_cells._next_command", failed)
-    monkeypatch.setattr("csn.reproduce.Cell.train_command", lambda *_, **__: ["data", "list"])
+    monkeypatch.setattr("csn.commands.run_cells.progress_bar", watched)
+    monkeypatch.setattr("csn.commands.run_cells._done", lambda cell, runs: before.get(cell.name, 0))
+    monkeypatch.setattr("csn.commands.run_cells._next_command", failed)
+    monkeypatch.setattr("csn.reproduce.plan.Cell.train_command", lambda *_, **__: ["data", "list"])
     assert main(["reproduce", "strokes"]) == 1
     assert [cell.config.train.tasks for cell in plan("strokes")] == [8, 8]
     (overall,) = bars[0].tasks

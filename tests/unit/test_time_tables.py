@@ -13,11 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from csn import time_tables
-from csn.benches import AXES, BENCHES, FLOOR, IMAGES, PHASES, SENTENCES, Bench, peak_memory, quick_axes, quick_bench
-from csn.time_tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
-from csn.timing import Floor, Peak, SentenceFloor, over, peak_of, step_times
-from csn.timing_pictures import growth_figure, timing_figure
+from csn.pictures.timing import growth_figure, timing_figure
+from csn.timing import tables as time_tables
+from csn.timing.benches import (
+    AXES,
+    BENCHES,
+    FLOOR,
+    IMAGES,
+    PHASES,
+    SENTENCES,
+    Bench,
+    peak_memory,
+    quick_axes,
+    quick_bench,
+)
+from csn.timing.floor import Floor, Peak, SentenceFloor, over, peak_of, step_times
+from csn.timing.tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
 
 QUICK_PARTS = 9  # 2 benches and 2 axes in 2 phases, 1 process
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from csn.memory import Attention
-from csn.protocol import SOURCES
+from csn.results.protocol import SOURCES
 
 TRAINED = "trained"
 LEARNERS = (TRAINED, "untrained", "nearest neighbour")  # in the order of tables

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.ablation_pictures import ArmMark, ablation_figure
-from csn.arms import Arm, arms_of
 from csn.config import config_from_json
-from csn.drawing import png
-from csn.reproduce import ABLATION, Asked, Cell, ablations, arm, plan, tables
-from csn.result_pictures import Mark, accuracy_figure
-from csn.result_tables import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
-from csn.results import Result, by_seed, changes_of, pooled, results_in
+from csn.pictures.ablation import ArmMark, ablation_figure
+from csn.pictures.drawing import png
+from csn.pictures.results import Mark, accuracy_figure
+from csn.reproduce.arms import Arm, arms_of
+from csn.reproduce.markdown import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
+from csn.reproduce.plan import ABLATION, Asked, Cell, ablations, arm, plan, tables
+from csn.results.files import Result, by_seed, changes_of, pooled, results_in
 
 # In the name of a result file, after the cell's: options that were changed, which have "=", and the seed.
 _CHANGED = re.compile(r"(-[\w.]+=.+?)?(-seed\d+)?")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from csn.build import DATASETS
-from csn.cells import LENGTH, STATED, Asked, Cell
 from csn.config import DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
 from csn.engine.train import check_counts
-from csn.results import Result, changes_of, results_in
+from csn.reproduce.cells import LENGTH, STATED, Asked, Cell
+from csn.results.files import Result, changes_of, results_in
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,7 +36,7 @@ _SIZE = re.compile(r"(\d+)w(\d+)s")
 
 def tables() -> dict[str, list[dict[str, Any]]]:
     """The rows of every table."""
-    return tomllib.loads((resources.files("csn") / "tables.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((resources.files("csn.reproduce") / "tables.toml").read_text(encoding="utf-8"))
 
 
 def plan(

@@ -12,19 +12,19 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from csn.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.build import DATASETS, build_learner, data_entry, load_running_text
-from csn.cells import Cell, changed_names
+from csn.commands.data import data_name, load
+from csn.commands.run_cells import run_all
+from csn.commands.terminal import console, given, say
 from csn.config import DataConfig
 from csn.data.source import Dataset
-from csn.data_command import data_name, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
-from csn.reproduce import ABLATION, plan
-from csn.run_cells import run_all
-from csn.table_files import table_files
-from csn.terminal import console, given, say
-from csn.time_tables import check_timing, run_timing
+from csn.reproduce.budget import kin_with_length, measure, read_seconds, within_budget
+from csn.reproduce.cells import Cell, changed_names
+from csn.reproduce.plan import ABLATION, plan
+from csn.reproduce.table_files import table_files
+from csn.timing.tables import check_timing, run_timing
 
 TIMING = "timing"
 

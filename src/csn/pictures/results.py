@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from csn.drawing import BLUE, FAINT, MARGIN, ORANGE, TRACK, WIDTH, axes_at, blank_figure, shortened, write
+from csn.pictures.drawing import BLUE, FAINT, MARGIN, ORANGE, TRACK, WIDTH, axes_at, blank_figure, shortened, write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,7 @@ from typing import Any
 from csn.engine.evaluate import summarise
 from csn.engine.origin import origin
 from csn.engine.run import TrainedRun
-from csn.results import FORMAT
+from csn.results.files import FORMAT
 
 
 def json_bytes(content: dict[str, Any]) -> bytes:

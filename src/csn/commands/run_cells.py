@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from csn.budget import seconds_of_tasks
-from csn.cells import Cell
+from csn.commands.terminal import progress_bar, say, stop_signal
 from csn.engine.naming import FOLDER as NAMING_FOLDER
 from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
-from csn.reproduce import named_by
-from csn.terminal import progress_bar, say, stop_signal
+from csn.reproduce.budget import seconds_of_tasks
+from csn.reproduce.cells import Cell
+from csn.reproduce.plan import named_by
 
 POLL = 1.0  # seconds between looks at running cells
 

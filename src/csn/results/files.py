@@ -21,7 +21,7 @@ else:
 
 from csn.config import DataConfig, NamingConfig, config_from_json, load_preset, preset_names
 from csn.engine.evaluate import Accuracy, summarise
-from csn.result_checks import LEARNERS, TRAINED, problem_of_result
+from csn.results.checks import LEARNERS, TRAINED, problem_of_result
 
 FORMAT = 1  # of a result file; files without a number are older and read as this one
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
@@ -153,7 +153,7 @@ class Result:
 @functools.cache
 def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
     """The paper's tables: data set -> preset -> tasks -> accuracy as printed."""
-    return tomllib.loads((resources.files("csn") / "published.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((resources.files("csn.results") / "published.toml").read_text(encoding="utf-8"))
 
 
 def changes_of(config: dict[str, Any]) -> list[str]:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.arms import Arm, arms_of
 from csn.engine.evaluate import Accuracy
-from csn.reproduce import ABLATION, arm, in_order
-from csn.result_checks import TRAINED, problem_of_comparison, problem_of_overhead
-from csn.results import Result, by_seed, pooled, read_result, read_results
+from csn.reproduce.arms import Arm, arms_of
+from csn.reproduce.plan import ABLATION, arm, in_order
+from csn.results.checks import TRAINED, problem_of_comparison, problem_of_overhead
+from csn.results.files import Result, by_seed, pooled, read_result, read_results
 
 _BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)

@@ -1,6 +1,6 @@
 """What a task costs each learner (appendix B and section 4.2): measured in one run on one machine, as tables and plots.
 
-Times are ratios to the floor of csn.timing, within interleaved repeats: [lower quartile, median, upper quartile].
+Times are ratios to the floor of csn.timing.floor, within interleaved repeats: [lower quartile, median, upper quartile].
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from typing import Any
 
 import torch
 
-from csn.benches import (
+from csn.engine.checkpoint import write_atomically
+from csn.engine.machine import keep_freed_memory
+from csn.engine.origin import origin
+from csn.pictures.drawing import blank_figure, png
+from csn.pictures.timing import growth_figure, timing_figure
+from csn.results.files import published
+from csn.timing.benches import (
     AXES,
     BENCHES,
     DIRECT_FEEDBACK,
@@ -28,13 +34,7 @@ from csn.benches import (
     quick_axes,
     quick_bench,
 )
-from csn.drawing import blank_figure, png
-from csn.engine.checkpoint import write_atomically
-from csn.engine.machine import keep_freed_memory
-from csn.engine.origin import origin
-from csn.results import published
-from csn.timing import IMAGE, QUERIES, over, step_times
-from csn.timing_pictures import growth_figure, timing_figure
+from csn.timing.floor import IMAGE, QUERIES, over, step_times
 
 SECONDS, GROWTH_SECONDS = 0.15, 0.05  # of a repeat and contender
 MEANING = (

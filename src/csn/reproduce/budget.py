@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from csn.cells import Cell
 from csn.config import Config
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
-from csn.results import read_result
-from csn.timing import training_step
+from csn.reproduce.cells import Cell
+from csn.results.files import read_result
+from csn.timing.floor import training_step
 
 VALIDATIONS = 10  # at most, within a budget
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

@@ -11,13 +11,13 @@ from pathlib import Path
 from rich.table import Table
 
 from csn.build import DATASETS, data_entry, load_data, load_tasks
+from csn.commands.terminal import console, progress_bar, say
 from csn.config import DataConfig, merge
 from csn.data.entry import LoadOptions, as_path
 from csn.data.fetch import Progress as Report
 from csn.data.image_folder import NAMED, SIZE, ImageReport, check_images
 from csn.data.source import SPLITS, Dataset
 from csn.engine.run import TrainedRun
-from csn.terminal import console, progress_bar, say
 
 
 def data(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Pictures: the learning curve of a run, an episode with what a learner makes of it, a sheet of a data set.
 
-Every picture is a `Figure` on a page of csn.drawing, and `csn.drawing.png` turns it into bytes.
+Every picture is a `Figure` on a page of csn.pictures.drawing, and `csn.pictures.drawing.png` turns it into bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from csn.data.source import ClassExamples, EpisodeSource
-from csn.drawing import (
+from csn.engine.evaluate import Accuracy
+from csn.episode import Episode
+from csn.learner import FewShotLearner
+from csn.pictures.drawing import (
     BLUE,
     FAINT,
     GAP,
@@ -32,9 +35,6 @@ from csn.drawing import (
     draw_text,
     page,
 )
-from csn.engine.evaluate import Accuracy
-from csn.episode import Episode
-from csn.learner import FewShotLearner
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

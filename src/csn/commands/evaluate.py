@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
-from pathlib import Path
-from typing import Any
 
 import torch
 from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
+from csn.commands.data import asked_data, load
+from csn.commands.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
-from csn.data_command import asked_data, data_name, load
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
-from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
-from csn.pretrained import shipped_names, shipped_run
-from csn.protocol import QUERIES, SOURCES, setting_of
-from csn.result_writing import json_bytes, result_content
-from csn.results import results_in
-from csn.terminal import advance, console, given, prepare_machine, progress_bar, say
-from csn.verify import ask_again, check_summary, checkpoint_of, is_of
+from csn.results.protocol import QUERIES, SOURCES, setting_of
+from csn.results.writing import json_bytes, result_content
 
 RANDOM_TASKS = 400
 
@@ -61,37 +54,6 @@ def evaluate(options: argparse.Namespace) -> int:
     write_atomically(out, json_bytes(result_content(run, setting, results, started)))
     say(f"written to {out}")
     return 0
-
-
-def verify(path: Path, folder: Path | None, data: str | None = None) -> int:
-    """`csn report --verify`: 0 if the file holds, 1 if its checkpoint answers otherwise. data: where it is now."""
-    found = results_in(path)
-    if not found:
-        raise ValueError(f"{path} has no accuracies of tasks: only result files of csn evaluate can be verified")
-    content = found[0].content
-    say(f"{path}: {check_summary(content)}, as its {content['evaluation']['tasks']} tasks say")
-    run = checkpoint_of(content, folder) or _shipped(content)
-    if run is None:
-        say("its checkpoint is not here: give its run, csn report RUN --verify RESULT, or make it again with")
-        say(f"  {content['trained'].get('command', 'csn train (not recorded)')}\n  {content['command']}")
-        return 0
-    keep_freed_memory()
-    stated, trained_on = content["evaluation"]["data"], run.config.data
-    name = data_name(data or (trained_on.name if trained_on.label == stated else stated))
-    loaded = load(dataclasses.replace(trained_on, name=name), run)
-    with progress_bar("[bold]{task.description}") as progress:
-        tell = advance(progress, progress.add_task("asked again", total=content["evaluation"]["tasks"]))
-        verdict = ask_again(content, run, loaded, device=torch.device("cpu"), on_progress=tell)
-    say(f"asked again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks alike")
-    return 0 if verdict.same else 1
-
-
-def _shipped(content: dict[str, Any]) -> TrainedRun | None:
-    """The model that comes with the package, if a result is of that one: a checkpoint that every reader has."""
-    if content["config"]["preset"] not in shipped_names():
-        return None
-    run = shipped_run(content["config"]["preset"], attention=content["evaluation"].get("attention"))
-    return run if is_of(content, run) else None
 
 
 def _formed(options: argparse.Namespace) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from csn.drawing import (
+from csn.pictures.drawing import (
     BLUE,
     FAINT,
     INK,

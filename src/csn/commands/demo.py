@@ -7,7 +7,7 @@ import os
 import webbrowser
 from pathlib import Path
 
-from csn.terminal import say
+from csn.commands.terminal import say
 
 EXTRA = 'csn demo needs FastAPI, uvicorn, pillow and scikit-learn: pip install "csn[service]"'
 

@@ -1,4 +1,4 @@
-"""Pictures of csn.time_tables: what a task costs each learner, and how that grows. `content` is its timing.json."""
+"""Pictures of csn.timing.tables: what a task costs each learner, and how that grows. `content` is its timing.json."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from csn.drawing import FAINT, INK, MARGIN, SOFT, TRACK, WIDTH, blank_figure
-from csn.pictures import owner_colour
+from csn.pictures.drawing import FAINT, INK, MARGIN, SOFT, TRACK, WIDTH, blank_figure
+from csn.pictures.episodes import owner_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

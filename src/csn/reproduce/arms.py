@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from csn.engine.evaluate import Accuracy
-from csn.reproduce import ABLATION, plan
-from csn.results import Result, by_seed, changed_options, changes_of, difference, other_tasks, published
+from csn.reproduce.plan import ABLATION, plan
+from csn.results.files import Result, by_seed, changed_options, changes_of, difference, other_tasks, published
 
 FORMED = {"random": "", "all-inclusive": "-all"}  # in the names of the paper's numbers
 

@@ -15,7 +15,7 @@ from csn.config import ModelConfig, load_preset, merge
 from csn.engine.machine import keep_freed_memory
 from csn.episode import Episode
 from csn.model import CSN
-from csn.timing import (
+from csn.timing.floor import (
     IMAGE,
     SENTENCE_TASKS,
     VOCABULARY,
@@ -134,7 +134,7 @@ def quick_axes() -> tuple[Axis, ...]:
 
 _IN_A_FRESH_PROCESS = """
 import json, sys
-from csn.benches import own_peak
+from csn.timing.benches import own_peak
 print(json.dumps(own_peak(*json.loads(sys.argv[1]))))
 """
 

@@ -13,9 +13,9 @@ from csn.config import config_from_json
 from csn.data.source import Dataset
 from csn.engine.evaluate import Accuracy, evaluate, summarise
 from csn.engine.run import TrainedRun, check_vocabulary, open_run
-from csn.protocol import source_of
-from csn.result_checks import TRAINED
-from csn.result_writing import checkpoint_sha256, history_of
+from csn.results.checks import TRAINED
+from csn.results.protocol import source_of
+from csn.results.writing import checkpoint_sha256, history_of
 
 SLACK = 1e-5  # accuracies are written with six digits
 

@@ -15,8 +15,8 @@ from csn.config import Config, DataConfig, config_from_json, merge
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.lengthen import LENGTH as LENGTHENED
 from csn.engine.lengthen import lengthened
-from csn.protocol import QUERIES
-from csn.results import read_result
+from csn.results.files import read_result
+from csn.results.protocol import QUERIES
 
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
 # Options that the command of a training has words of its own for, and those that say how long to train and how often to

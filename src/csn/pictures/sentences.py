@@ -14,7 +14,9 @@ from torch import Tensor
 
 from csn.base.sentences import BLANK, PAD
 from csn.data.source import ClassExamples
-from csn.drawing import (
+from csn.episode import Episode
+from csn.learner import FewShotLearner
+from csn.pictures.drawing import (
     BLUE,
     FAINT,
     INK,
@@ -30,9 +32,7 @@ from csn.drawing import (
     draw_text,
     page,
 )
-from csn.episode import Episode
-from csn.learner import FewShotLearner
-from csn.pictures import answers
+from csn.pictures.episodes import answers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

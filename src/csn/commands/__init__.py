@@ -1,0 +1,1 @@
+"""One module a command: options -> objects -> results on the terminal and on disk."""

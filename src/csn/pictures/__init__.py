@@ -1,0 +1,1 @@
+"""Pictures of tasks, runs and results; nothing here reads or writes files."""

@@ -1,0 +1,1 @@
+"""What adaptation costs, as a ratio to the same networks without it."""
