@@ -150,11 +150,16 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
     )
 
 
+def reads_sentences(config: ModelConfig) -> bool:
+    """Whether the configured networks are for sentences rather than images."""
+    return config.base in ("lstm", "lstm-ffn")
+
+
 def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: int | None) -> None:
     """Raise ValueError unless the configured networks are for this kind of input."""
     if config.learner == "nearest":
         return
-    if (vocabulary is not None) != (config.base in ("lstm", "lstm-ffn")):
+    if (vocabulary is not None) != reads_sentences(config):
         kind = "images" if vocabulary is None else "sentences"
         raise ValueError(
             f"base learner {config.base!r} does not read {kind}: cnn, resnet and ffn are for images, lstm and "

@@ -130,7 +130,7 @@ def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
     budget = compare.add_mutually_exclusive_group()
     budget.add_argument("--tasks", type=int, default=2000, help="training tasks of each learner (default: %(default)s)")
     budget.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="instead, as many as take about this long on this machine"
+        "--budget", metavar="TIME", help="instead, as many as take about this long on this machine, e.g. 90s or 5m"
     )
     compare.add_argument("--test-tasks", type=int, default=400, help="unseen tasks (default: %(default)s)")
     compare.add_argument(
@@ -183,7 +183,7 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "--again",
         action="store_true",
         help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
-        "trained on; files of other options or tests are replaced",
+        "trained on; files of other options or tests are replaced, and so is the measurement of `timing`",
     )
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     reproduce.add_argument(
@@ -192,9 +192,7 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
     reproduce.add_argument(
         "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
     )
-    reproduce.add_argument(
-        "--repeats", type=int, default=11, help="of `timing`: interleaved repeats (default: %(default)s)"
-    )
+    reproduce.add_argument("--repeats", type=int, help="of `timing`: interleaved repeats (default: 11)")
     _add_changes(reproduce)
 
 
@@ -213,8 +211,7 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         "--results",
         type=Path,
         metavar="FOLDER",
-        default=Path("results"),
-        help="folder of result files for the tables (default: %(default)s)",
+        help="folder of result files for the tables (default: results)",
     )
     report.add_argument(
         "--pages",
@@ -224,13 +221,14 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         metavar="FILE",
         help="pages whose marked tables are written anew (default: all of README.md and docs/ that have any)",
     )
-    report.add_argument(
+    instead = report.add_mutually_exclusive_group()
+    instead.add_argument(
         "--verify",
         type=Path,
         metavar="RESULT",
         help="instead, check a result file: its numbers, and its checkpoint (RUN, or where it was) on the same tasks",
     )
-    report.add_argument(
+    instead.add_argument(
         "--difference",
         type=Path,
         nargs=2,
@@ -241,7 +239,7 @@ def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
         "--data", metavar="NAME|PATH", help="of --verify: where the data is now, if it is no longer where it was"
     )
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
-    report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
+    report.add_argument("--episode", type=int, help="which test task to draw (default: 0)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")
     report.add_argument("--shot", type=int, help="labelled examples of a class in it (default: as trained)")
 

@@ -32,7 +32,7 @@ from csn.model import CSN
 from csn.results.files import read_result
 from csn.results.protocol import setting_of
 from csn.results.writing import json_bytes, result_content
-from csn.timing.floor import floor_of, inference_step, ratios, training_step
+from csn.timing.floor import floor_of, inference_step, ratios, seconds_of_step, training_step
 
 NEAREST = "nearest neighbour"
 VALIDATIONS, VALIDATION_TASKS = 5, 100  # in a training, and tasks of each
@@ -102,12 +102,7 @@ def within_budget(contender: Contender, data: Dataset, seconds: float, device: t
     per_step = contender.config.train.tasks_per_step
     episode = _source(contender.config, data, "train").batch(0, per_step).to(device)
     step = training_step(untrained(contender, data).to(device), episode, contender.config.train)
-    times = []
-    for _ in range(4):
-        started = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - started)
-    return _with_tasks(contender, per_step * max(1, round(seconds / statistics.median(times[1:]))))
+    return _with_tasks(contender, per_step * max(1, round(seconds / seconds_of_step(step))))
 
 
 def untrained(contender: Contender, data: Dataset) -> FewShotLearner:

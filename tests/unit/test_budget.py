@@ -130,13 +130,18 @@ def test_nothing_is_said_of_seeds_that_train_alike_anyway(planned):
     assert said == ""
 
 
-def test_results_that_are_made_anew_settle_no_length(planned):
+def test_a_result_is_made_again_as_long_as_it_was_but_a_budget_has_the_word(planned, monkeypatch):
     first, second = plan("strokes", rows=["prototypical"], seeds=2)
     for cell in (first, second):
         write_result(cell.trained_for(tasks=24), Path("results"))
-    assert {train.tasks for train in planned("--seeds", "2", "--again")[0].values()} == {8}
-    # but the other seeds do that keep theirs
-    assert planned("--seeds", "2", "--again", "--rows", second.name)[0][second.name].tasks == 24
+    lengths, said = planned("--seeds", "2", "--again")
+    assert {train.tasks for train in lengths.values()} == {24}
+    assert f"{first.name}: as long as the result it replaces" in said
+    monkeypatch.setattr("csn.commands.reproduce._measured", lambda *_: (0.25, 1.0))
+    bought = planned("--seeds", "2", "--again", "--budget", "20s")[0]
+    assert {train.tasks for train in bought.values()} == {64}
+    # of a seed alone, the others keep theirs, and it is as long as they are
+    assert planned("--seeds", "2", "--again", "--budget", "20s", "--rows", second.name)[0][second.name].tasks == 24
 
 
 def test_a_half_tested_cell_is_trained_as_long_as_it_was(toy, capsys):

@@ -155,7 +155,7 @@ def test_the_floor_sends_gradients_through_both_networks() -> None:
         (["adalstm-1-df"], "does not read images"),
         (["prototypical", "--way", "99"], "99-way"),
         (["prototypical", "--tasks", "1"], "--tasks must be at least 2"),
-        (["prototypical", "--budget", "-1"], "--budget must be positive"),
+        (["prototypical", "--budget", "soon"], "cannot read the budget 'soon'"),
         (["prototypical", "--data", "mnist"], "unknown data set 'mnist'"),
     ],
 )

@@ -18,7 +18,8 @@ from csn.config import preset_names
 from csn.engine.run import read_log
 from csn.reproduce import plan as reproduce
 from csn.reproduce.budget import within_budget
-from csn.reproduce.plan import Asked, Cell, named_by, plan, tables
+from csn.reproduce.cells import Asked, Cell
+from csn.reproduce.plan import named_by, plan, tables
 from csn.results.files import published
 
 
@@ -74,6 +75,11 @@ def test_rows_are_found_by_what_a_table_shows_of_them():
     assert names("omniglot-5w1s-adacnn-df-plus-seed1", seeds=2) == [f"{plus}-seed1"]
     by_alphabet = "omniglot-background-5w5s-adacnn-df-plus-within-alphabet"
     assert names(by_alphabet) == ["omniglot-background-20w5s-adacnn-df-plus"]
+    assert names(f"{by_alphabet}.json") == names(f"results/{by_alphabet}.json") == names(by_alphabet)
+    with pytest.raises(ValueError, match=f"no row '{plus}-seed2': give --seeds 3 for that seed"):
+        names(f"{plus}-seed2", seeds=2)
+    (changed,) = plan("omniglot", rows=["omniglot-5w1s-adacnn-df-paper"], changes=["model.filters=8"])
+    assert changed.name == "omniglot-5w1s-adacnn-df-paper-filters=8"
 
 
 def test_options_of_several_words_may_be_repeated():
@@ -114,6 +120,24 @@ def test_another_option_makes_another_cell(toy):
     assert plan("strokes", changes=["train.tasks=9"])[0].name == own.name  # how long is no other model
     rates = [plan("strokes", changes=[f"{part}.learning_rate=0.5"])[0].name for part in ("train", "naming")]
     assert rates == [f"{own.name}-{part}.learning_rate=0.5" for part in ("train", "naming")]
+
+
+def test_an_option_that_changes_nothing_makes_no_other_cell(toy):
+    """Its result would be of the same training, under another name."""
+    own, _ = plan("strokes")
+    rate = own.config.train.learning_rate
+    for change in ("model.filters=4", f"train.learning_rate={rate}", f"train.learning_rate={1000 * rate:g}e-3"):
+        (same, _) = plan("strokes", changes=[change])
+        assert (same.name, same.config) == (own.name, own.config)
+    names = {plan("strokes", changes=[f"train.learning_rate={rate}"])[0].name for rate in ("5e-1", "0.50")}
+    assert names == {f"{own.name}-train.learning_rate=0.5"}
+
+
+def test_rows_that_do_not_read_the_data_are_left_out(capsys):
+    assert main(["reproduce", "omniglot", "--data", "toy-language", "--dry-run"]) == 2
+    assert "toy-language is of sentences, which no row of omniglot reads" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="strokes is of images, which no row of penn-treebank reads"):
+        plan("penn-treebank", data="strokes")
 
 
 @pytest.mark.parametrize(
@@ -359,8 +383,9 @@ def test_a_longer_training_is_as_good_a_result(toy, tmp_path):
 
 
 @pytest.mark.parametrize(("data", "queries", "others"), [("strokes", 15, 1), ("toy-language", 1, 15)])
-def test_a_result_has_the_queries_that_are_asked_by_default(toy, tmp_path, data, queries, others):
-    cell = plan("strokes", rows=["prototypical"], data=data)[0]
+def test_a_result_has_the_queries_that_are_asked_by_default(toy, tmp_path, monkeypatch, data, queries, others):
+    monkeypatch.setitem(TOY, "toy-language", [TOY["strokes"][1] | {"presets": ["matching-sentences"]}])
+    cell = plan(data)[-1]
     write_result(cell, tmp_path, queries=queries, seed=2018)
     assert cell.missing(tmp_path) == []
     write_result(cell, tmp_path, queries=others)
@@ -451,8 +476,12 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
 
     assert main(["reproduce", "timing", "--dry-run"]) == 0
     assert "11 interleaved repeats, into results/timing" in capsys.readouterr().out
-    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2", "--jobs", "2", "--again"]) == 2
-    assert "in one run: leave out --rows, --seeds, --jobs, --again" in capsys.readouterr().err
+    assert main(["reproduce", "timing", "--repeats", "33", "--dry-run"]) == 0
+    assert "33 interleaved repeats, into results/timing: about 30 minutes" in capsys.readouterr().out
+    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2", "--jobs", "2"]) == 2
+    assert "in one run: leave out --rows, --seeds, --jobs" in capsys.readouterr().err
+    assert main(["reproduce", "strokes", "--repeats", "5", "--dry-run"]) == 2
+    assert "--repeats is for timing" in capsys.readouterr().err
     assert main(["reproduce", "timing", "--repeats", "0", "--dry-run"]) == 2
     assert "quartiles need 3 repeats or more, got 0" in capsys.readouterr().err
     assert main(["reproduce", "strokes", "--threads", "0", "--dry-run"]) == 2
@@ -460,6 +489,24 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
     monkeypatch.setattr("csn.commands.reproduce.run_timing", measured)
     assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
     assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
+
+
+def test_a_measurement_is_not_overwritten_unasked(toy, capsys, monkeypatch):
+    there = Path("results/timing/timing.json")
+    there.parent.mkdir(parents=True)
+    there.write_text("measured before")
+    measured = list[Path]()
+    monkeypatch.setattr("csn.commands.reproduce.run_timing", lambda folder, **_: measured.append(folder) or [])
+    for options in ([], ["--dry-run"]):
+        assert main(["reproduce", "timing", *options]) == 0
+        assert f"{there} is there: --again measures anew and replaces it" in capsys.readouterr().out
+    assert measured == []
+    assert main(["reproduce", "timing", "--again"]) == 0
+    assert measured == [there.parent]
+    Path("file").touch()
+    assert main(["reproduce", "timing", "--results", "file"]) == 2  # before minutes of measuring
+    assert "cannot write to file/timing" in capsys.readouterr().err
+    assert measured == [there.parent]
 
 
 def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):

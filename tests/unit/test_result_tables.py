@@ -200,6 +200,12 @@ def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
     (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"queries": 9}}))
     with pytest.raises(ValueError, match=r"are both of `adalstm-2-gradient`, plus, 5-way 1-shot: keep one"):
         grid_table(read_results(tmp_path), "r")
+    # A longer training of another seed is no seed of the same row.
+    content["config"]["train"] |= {"seed": 1, "tasks": 4000}
+    content["trained"]["validation_curve"].append([4000, 0.5])
+    (tmp_path / "twice.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"train both alike, not on 2,000 and 4,000 tasks, or keep one of them"):
+        grid_table(read_results(tmp_path), "r")
 
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:

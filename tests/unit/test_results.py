@@ -284,7 +284,9 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
     one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 0
-    assert "difference: +20.00 ± 0.00, task by task on 3 tasks" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "difference: +20.00 ± 0.00 points, the first less the second, task by task on 3 tasks" in said
+    assert f"{two}: adacnn-gradient, paper, " in said
     other = content["evaluation"] | {"fingerprint": "0" * 64}  # the data are not what they were
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
     assert cli.main(["report", "--difference", str(one), str(two)]) == 2
@@ -299,3 +301,41 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
     rows.write_text(json.dumps({"rows": []}))
     assert cli.main(["report", "--difference", str(one), str(rows)]) == 2
     assert "has no accuracies of tasks" in capsys.readouterr().err
+    assert cli.main(["report", "--difference", str(one), str(tmp_path / "gone.json")]) == 2
+    assert "gone.json (No such file or directory): check the path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--out", "elsewhere", "--way", "5"], "--out, --way: no part of the pages of all results; name a RUN, or"),
+        (["run", "--pages", "README.md"], "--pages: no part of the report of a run; leave that out"),
+        (["run", "--difference", "one.json", "two.json"], "RUN: no part of --difference"),
+        (["--verify", "one.json", "--shot", "5"], "--shot: no part of --verify"),
+    ],
+)
+def test_report_refuses_what_it_would_ignore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("README.md").write_text("as it was")
+    assert cli.main(["report", *options]) == 2
+    assert why in capsys.readouterr().err
+    assert Path("README.md").read_text() == "as it was"
+
+
+def test_report_makes_the_tables_of_the_committed_measurement_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("results/timing").mkdir(parents=True)
+    for name in ("penn-treebank-5w1s-adalstm-1-df-plus.json", "timing/timing.json"):
+        Path("results", name).write_bytes((ROOT / "results" / name).read_bytes())
+    Path("README.md").write_text("<!-- results penn-treebank -->\n<!-- /results -->\n")
+    assert cli.main(["report"]) == 0
+    for name in ("timing.md", "timing.csv"):
+        assert Path("results/timing", name).read_bytes() == (ROOT / "results/timing" / name).read_bytes()
+    for name in ("timing.png", "growth.png"):
+        committed, made = (folder / "results" / "timing" / name for folder in (ROOT, tmp_path))
+        assert len(description(made.read_bytes()).splitlines()) > 10
+        assert description(committed.read_bytes()) == description(made.read_bytes()), f"{name}: run csn report"

@@ -48,6 +48,23 @@ def test_other_data_have_one_table_with_the_rows_of_all(toy, monkeypatch):
         assert files_in(content) == [f"pets-5w1s-{name}-plus.json" for name in ("prototypical", "matching")]
 
 
+def test_a_table_has_the_rows_of_others_on_its_data_too_whichever_wrote_it_last(toy, monkeypatch):
+    monkeypatch.setitem(TOY, "words", [{"presets": ["matching"], "recipes": ["plus"], "tasks": ["5w1s"]}])
+    monkeypatch.setitem(TOY, "texts", [{"presets": ["adalstm-1-df"], "recipes": ["plus"], "tasks": ["5w1s"]}])
+    elsewhere = TOY["strokes"][1] | {"data": "omniglot"}
+    monkeypatch.setitem(TOY, "strokes", [*TOY["strokes"], elsewhere])
+    results = Path("results")
+    for cell in (*plan("strokes", rows=["prototypical"]), *plan("words", data="strokes")):
+        write_result(cell, results)
+    expected = [f"{data}-5w1s-prototypical-plus.json" for data in ("omniglot", "strokes")]
+    expected.append("strokes-5w1s-matching-plus.json")
+    own = table_files("strokes", results, skip=pytest.fail)
+    assert files_in(own[results / "strokes.csv"]) == expected
+    assert table_files("words", results, data="strokes", skip=pytest.fail) == own
+    text = own[results / "strokes.md"].decode()
+    assert [f"| 5-way 1-shot of {data} |" in text for data in ("omniglot", "strokes")] == [True, True]
+
+
 def test_a_size_in_the_name_of_the_data_stays(toy):
     cell = plan("strokes", rows=["adacnn-df"], data="/my/pets-5w1s")[0]
     assert [cell.result(test) for test in cell.tests] == [

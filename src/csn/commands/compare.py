@@ -17,6 +17,7 @@ from csn.engine.evaluate import Accuracy
 from csn.engine.run import new_trainer
 from csn.pictures.drawing import png
 from csn.pictures.episodes import comparison_figure
+from csn.reproduce.budget import read_seconds
 from csn.results.protocol import QUERIES
 from csn.results.writing import json_bytes
 
@@ -26,8 +27,7 @@ def compare(options: argparse.Namespace) -> int:
     for name in ("tasks", "test_tasks", "repeats"):
         if getattr(options, name) < 2:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
-    if options.budget is not None and options.budget <= 0:
-        raise ValueError(f"--budget must be positive, got {options.budget}")
+    seconds = None if options.budget is None else read_seconds(options.budget)
     asked = {name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")}
     contenders = comparing.contenders(options.presets, data=data_name(options.data), **asked)
     device, loaded = prepare_machine(options), load(contenders[0].config.data)
@@ -36,8 +36,8 @@ def compare(options: argparse.Namespace) -> int:
     contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
     for each in contenders:
         comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
-    if options.budget is not None:
-        contenders = [comparing.within_budget(each, loaded, options.budget, device) for each in contenders]
+    if seconds is not None:
+        contenders = [comparing.within_budget(each, loaded, seconds, device) for each in contenders]
     for each in contenders:
         if each.trained:
             say(f"{each.name}: trained before, in {each.folder}")

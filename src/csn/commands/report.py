@@ -23,16 +23,23 @@ from csn.reproduce.markdown import fill, marked_pages
 from csn.reproduce.table_files import all_table_files
 from csn.results.files import difference, read_results, results_in
 from csn.results.verify import ask_again, check_summary, checkpoint_of, is_of
+from csn.timing.tables import timing_files
 
 
 def report(options: argparse.Namespace) -> int:
     """`csn report`."""
+    optional = ("run", "results", "pages", "data", "out", "episode", "way", "shot")
+    asked = {name for name in optional if getattr(options, name) is not None}
     if options.verify is not None:
+        _leave_out(asked - {"run", "data"}, "--verify")
         return _verify(options.verify, options.run, options.data)
     if options.difference is not None:
+        _leave_out(asked, "--difference")
         return _report_difference(*options.difference)
     if options.run is None:
-        return _report_results(options.results, options.pages)
+        _leave_out(asked - {"results", "pages"}, "the pages of all results", "name a RUN, or ")
+        return _report_results(options.results or Path("results"), options.pages)
+    _leave_out(asked & {"results", "pages", "data"}, "the report of a run")
     run = open_run(options.run)
     tasks = run.config.data
     way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
@@ -45,9 +52,16 @@ def report(options: argparse.Namespace) -> int:
         seed=EVALUATION_SEED,
         support=run.learner.reads,
     )
-    for path in write_report(run, source, options.episode, options.out or options.run / "report"):
+    for path in write_report(run, source, options.episode or 0, options.out or options.run / "report"):
         say(f"written to {path}")
     return 0
+
+
+def _leave_out(options: set[str], what: str, remedy: str = "") -> None:
+    """Raise ValueError for options that have no part in what was asked for."""
+    if options:
+        names = ", ".join("RUN" if name == "run" else f"--{name}" for name in sorted(options))
+        raise ValueError(f"{names}: no part of {what}; {remedy}leave that out")
 
 
 def _report_difference(path: Path, other: Path) -> int:
@@ -57,9 +71,12 @@ def _report_difference(path: Path, other: Path) -> int:
             raise ValueError(f"{each} has no accuracies of tasks: name files of csn evaluate")
     one, two = results_in(path)[0], results_in(other)[0]
     apart = difference([one], [two])
-    say(f"{one.name}: {one.accuracy}\n{two.name}: {two.accuracy}")
+    for result in (one, two):
+        name = result.name.replace("`", "")
+        say(f"{result.path}: {name}, {result.accuracy}")
     tasks = len(one.content["accuracies"][one.learner])
-    say(f"difference: {100 * apart.mean:+.2f} ± {100 * apart.interval:.2f}, task by task on {tasks:,} tasks")
+    shown = f"{100 * apart.mean:+.2f} ± {100 * apart.interval:.2f} points"
+    say(f"difference: {shown}, the first less the second, task by task on {tasks:,} tasks")
     return 0
 
 
@@ -78,7 +95,8 @@ def _report_results(folder: Path, pages: list[Path] | None) -> int:
             files[page] = fill(page.read_text(encoding="utf-8"), results, folder, link).encode()
         except ValueError as error:
             raise ValueError(f"{page}: {error}") from error
-    files |= all_table_files(folder, skip=say) if every_page else {}
+    if every_page:
+        files |= all_table_files(folder, skip=say) | timing_files(folder / "timing")
     for path, content in files.items():
         write_atomically(path, content)
         say(f"written to {path}")

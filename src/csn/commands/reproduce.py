@@ -24,9 +24,10 @@ from csn.reproduce.budget import kin_with_length, measure, read_seconds, within_
 from csn.reproduce.cells import Cell, changed_names
 from csn.reproduce.plan import ABLATION, plan
 from csn.reproduce.table_files import table_files
-from csn.timing.tables import check_timing, run_timing
+from csn.timing.tables import MEASURED, check_timing, run_timing
 
 TIMING = "timing"
+REPEATS, MINUTES = 11, 10  # so many interleaved repeats of everything take about so long
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -35,6 +36,8 @@ def reproduce(options: argparse.Namespace) -> int:
         return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    if options.repeats is not None:
+        raise ValueError("--repeats is for timing: the cells of a table are trained once, or --seeds times")
     _threads(options)  # too few are refused in a dry run too
     data = None if options.data is None else _found(data_name(options.data))
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
@@ -130,17 +133,21 @@ def _problem_of(data: DataConfig, is_text: bool) -> str:
 def _timing(options: argparse.Namespace) -> int:
     """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
     asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
-    asked |= {"--seeds": options.seeds != 1, "--jobs": options.jobs != 1, "--again": options.again}
+    asked |= {"--seeds": options.seeds != 1, "--jobs": options.jobs != 1}
     if useless := [name for name, value in asked.items() if value]:
         raise ValueError(f"timing measures everything in one run: leave out {', '.join(useless)}")
-    threads = 1 if options.threads is None else options.threads
-    check_timing(repeats=options.repeats, threads=threads)
+    threads, repeats, folder = given(options.threads, 1), given(options.repeats, REPEATS), options.results / TIMING
+    check_timing(repeats=repeats, threads=threads)
+    measured = folder / MEASURED
     if options.dry_run:
-        where = options.results / TIMING
-        say(f"times of random tasks, {options.repeats} interleaved repeats, into {where}: ten minutes or so")
-        return 0
-    for path in run_timing(options.results / TIMING, repeats=options.repeats, threads=threads, tell=say):
-        say(f"written to {path}")
+        minutes = max(1, round(MINUTES * repeats / REPEATS))
+        say(f"times of random tasks, {repeats} interleaved repeats, into {folder}: about {minutes} minutes")
+    if measured.exists() and not options.again:
+        say(f"{measured} is there: --again measures anew and replaces it")
+    elif not options.dry_run:
+        _check_writable(folder)
+        for path in run_timing(folder, repeats=repeats, threads=threads, tell=say):
+            say(f"written to {path}")
     return 0
 
 
@@ -160,7 +167,8 @@ def _with_lengths(
     named = changed_names(options.changes)
     if seconds is not None and "train.tasks" in named:
         raise ValueError("--budget and --set train.tasks both say how long to train: give one of them")
-    replaced = {cell.name for cell in cells} if options.again else set[str]()
+    # A number is made again as long as it was; a budget has the word over results that it replaces.
+    replaced = {cell.name for cell in cells} if options.again and seconds is not None else set[str]()
     loaded, problem_of, of_kin = functools.cache(load), functools.cache(_problem_of), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
@@ -170,7 +178,8 @@ def _with_lengths(
         if cell.kin not in of_kin and "train.tasks" not in named:
             settled = kin_with_length(cell, everything, options.runs, results, replaced)
             if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):
-                whom = "its other result" if settled.name == cell.name else settled.name
+                own = "the result it replaces" if options.again else "its other result"
+                whom = own if settled.name == cell.name else settled.name
                 say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
             elif settled is None and seconds is not None and cell.config.model.learner == "lstm-lm":
                 say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")

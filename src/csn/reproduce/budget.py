@@ -15,9 +15,10 @@ import torch
 from csn.config import Config
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import evaluate
+from csn.engine.run import VALIDATION_QUERIES
 from csn.reproduce.cells import Cell
 from csn.results.files import read_result
-from csn.timing.floor import training_step
+from csn.timing.floor import seconds_of_step, training_step
 
 VALIDATIONS = 10  # at most, within a budget
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -40,7 +41,7 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
     least = validation + per_task * train.tasks_per_step
     if seconds < least:
         raise ValueError(
-            f"a budget of {seconds:.0f} s is too small for {cell.name}: one step and one validation on "
+            f"a budget of {seconds:g} s is too small for {cell.name}: one step and one validation on "
             f"{train.validation_tasks} tasks take {least:.0f} s; give more, or --set train.validation_tasks=N"
         )
     count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
@@ -54,16 +55,12 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
     tasks, train = config.data, config.train
     sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
     training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
-    step, times = training_step(learner, training.batch(0, train.tasks_per_step), train), []
-    for _ in range(4):
-        started = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - started)
+    step = training_step(learner, training.batch(0, train.tasks_per_step), train)
+    per_task = seconds_of_step(step) / train.tasks_per_step
     few = min(20, train.validation_tasks)
     started = time.perf_counter()
-    evaluate(learner, EpisodeSource(data, "val", queries=5, **sizes), few, device=torch.device("cpu"))
-    validation = (time.perf_counter() - started) / few * train.validation_tasks
-    return statistics.median(times[1:]) / train.tasks_per_step, validation
+    evaluate(learner, EpisodeSource(data, "val", queries=VALIDATION_QUERIES, **sizes), few, device=torch.device("cpu"))
+    return per_task, (time.perf_counter() - started) / few * train.validation_tasks
 
 
 def kin_with_length(

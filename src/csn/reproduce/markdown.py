@@ -100,11 +100,14 @@ def _check(path: Path, problems: Iterable[str]) -> None:
 
 
 def accuracy_table(rows: Iterable[Result], folder: str) -> str:
-    """Markdown: tasks, model, the paper's accuracy, ours, training, file."""
+    """Markdown: tasks, with their data where there are several, model, the paper's accuracy, ours, training, file."""
+    rows = list(rows)
+    several = len({result.data for result in rows}) > 1
     lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
     for seeds in by_seed(rows):
         result = seeds[0]
-        cells = (result.tasks, result.name, result.published, over_seeds(seeds), _cost(seeds))
+        tasks = f"{result.tasks} of {result.data}" if several else result.tasks
+        cells = (tasks, result.name, result.published, over_seeds(seeds), _cost(seeds))
         lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
     return "\n".join(lines)
 
@@ -113,15 +116,20 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
     """Markdown: a line a model, a column for each size of tasks; ours, the paper's, and the time of training."""
     models: dict[str, dict[str, str]] = {}
     sizes: dict[str, tuple[Any, ...]] = {}
+    of_cell: dict[tuple[str, str], Result] = {}
     for seeds in by_seed(rows):
         result, size = seeds[0], seeds[0].tasks
         published = f"<br>paper {result.published}" if result.published else ""
         minutes = f"<br>{_minutes(seeds)}" if result.learner == TRAINED else ""
-        if size in models.setdefault(result.model, {}):
+        if (other := of_cell.setdefault((result.model, size), result)) is not result:
+            lengths = [f"{tasks_in_all(each):,}" for each in (other, result)]
+            why = "" if lengths[0] == lengths[1] else f"train both alike, not on {' and '.join(lengths)} tasks, or "
             raise ValueError(
-                f"{result.path} and another file are both of {result.model}, {size}: keep one of them here"
+                f"{other.path} and {result.path} are both of {result.model}, {size}: {why}keep one of them"
             )
-        models[result.model][size] = f"[{over_seeds(seeds)}]({_link(result, folder)}){published}{minutes}"
+        models.setdefault(result.model, {})[size] = (
+            f"[{over_seeds(seeds)}]({_link(result, folder)}){published}{minutes}"
+        )
         sizes[size] = result.place[:3]
     columns = sorted(sizes, key=sizes.__getitem__)
     lines = [f"| model | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]

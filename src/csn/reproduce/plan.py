@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,8 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from csn.build import DATASETS
-from csn.config import DataConfig, config_from_json, load_preset, merge, parse_option
+from csn.build import DATASETS, data_entry, reads_sentences
+from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.engine.naming import has_named, named_alike
 from csn.engine.train import check_counts
 from csn.reproduce.cells import LENGTH, STATED, Asked, Cell
@@ -25,13 +26,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["ABLATION", "BASELINE", "Asked", "Cell", "ablations", "arm", "in_order", "named_by", "plan", "tables"]
-
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
 # Options that the command has words of its own for.
 _WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
 _SIZE = re.compile(r"(\d+)w(\d+)s")
+_SEED = re.compile(r"(?P<name>.+)-seed(?P<seed>\d+)")
 
 
 def tables() -> dict[str, list[dict[str, Any]]]:
@@ -64,20 +64,37 @@ def plan(
     cells = [cell for row in usable for cell in _cells(table, row, changes)]
     if not cells:
         raise ValueError(f"every row of {table} has data of its own: leave out --data")
+    if data is not None:
+        cells = _that_read(cells, data)
     cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
     labels = {cell.name: _labels(cell) for cell in cells}
+    rows = [Path(row).name.removesuffix(".json") for row in rows]  # of a result file, its cell
     unknown = [row for row in rows if not any(row in found for found in labels.values())]
     if unknown:
-        names = sorted({label for cell in cells for label in _short_labels(cell)})
-        raise ValueError(
-            f"{table} has no row {', '.join(map(repr, unknown))}: there are {', '.join(names)}, and the names of cells "
-            f"(`--dry-run` lists them) and of their result files"
-        )
+        raise ValueError(f"{table} has no row {', '.join(map(repr, unknown))}: {_known(cells, unknown)}")
     kinds = [set(rows) & kind for kind in _kinds(cells)]
     chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
     if not chosen:
         raise ValueError(f"no cell of {table} is all of {', '.join(rows)}: `--dry-run` without --rows lists the cells")
     return chosen
+
+
+def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
+    """Cells whose networks read that kind of data; a ValueError if none does."""
+    kind, is_text = ("sentences", True) if data_entry(data).text is not None else ("images", False)
+    found = [cell for cell in cells if reads_sentences(cell.config.model) == is_text]
+    if not found:
+        raise ValueError(f"{data} is of {kind}, which no row of {cells[0].table} reads: give other --data")
+    return found
+
+
+def _known(cells: Sequence[Cell], asked: Iterable[str]) -> str:
+    """What --rows may name, in words; of more seeds than were asked for, how to ask for them."""
+    for match in filter(None, map(_SEED.fullmatch, asked)):
+        if any(match["name"] in _labels(cell) for cell in cells):
+            return f"give --seeds {int(match['seed']) + 1} for that seed"
+    names = sorted({label for cell in cells for label in _short_labels(cell)})
+    return f"there are {', '.join(names)}, and the names of cells (`--dry-run` lists them) and of their result files"
 
 
 def ablations(folder: Path) -> list[Cell]:
@@ -146,8 +163,10 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
         way, shot = _read_size(size)
         config = merge(load_preset(preset, recipe), {"data": {"way": way, "shot": shot}})
         config = merge(config, {"data": {"name": row.get("data", table)}})
-        all_changes = (*own, *row.get("set", ()), *changes)
-        for change in all_changes:
+        for change in (*own, *row.get("set", ())):
+            config = merge(config, parse_option(change))
+        variant = _variant(config, changes)
+        for change in changes:
             config = merge(config, parse_option(change))
         check_counts(config.train)
         tests = tuple(
@@ -155,12 +174,22 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             for asked in row.get("tested", {}).get(size, [size])
             for formed in row.get("formed", ["random"])
         )
-        # A training with other options is another cell: it must not take the place of the table's own.
-        others = [
-            change for change in changes if not change.startswith((*STATED, *(f"train.{name}=" for name in LENGTH)))
-        ]
-        variant = " ".join(change.removeprefix("model.") for change in others)
-        yield Cell(table, config, all_changes, tests, arm, variant)
+        yield Cell(table, config, (*own, *row.get("set", ()), *changes), tests, arm, variant)
+
+
+def _variant(config: Config, changes: Sequence[str]) -> str:
+    """What sets a training with other options apart, in one form: it must not take the place of the table's own. How
+    long it is does not, nor does an option that changes nothing."""
+    names = []
+    for change in changes:
+        changed = merge(config, parse_option(change))
+        path = change.partition("=")[0]
+        section, _, name = path.partition(".")
+        if changed != config and not change.startswith((*STATED, *(f"train.{length}=" for length in LENGTH))):
+            value = getattr(getattr(changed, section), name)
+            shown = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+            names.append(f"{path.removeprefix('model.')}={shown}")
+    return " ".join(names)
 
 
 def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:
@@ -182,9 +211,10 @@ def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
 def _labels(cell: Cell) -> set[str]:
     """What a cell can be called in --rows; its name without the seed is that of all its seeds, and so are those of the
     result files."""
-    seeds = (cell, _seeded(cell, 0, None))
-    files = {each.result(test).removesuffix(".json") for each in seeds for test in cell.tests}
-    return {*_short_labels(cell), *(each.name for each in seeds), *files}
+    own = dataclasses.replace(cell, variant="")  # of changed options too, the table's own name
+    called = [_seeded(each, seed, None) for each in (cell, own) for seed in (cell.config.train.seed, 0)]
+    files = {each.result(test).removesuffix(".json") for each in called for test in cell.tests}
+    return {*_short_labels(cell), *(each.name for each in called), *files}
 
 
 def _short_labels(cell: Cell) -> set[str]:

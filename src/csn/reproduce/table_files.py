@@ -3,6 +3,7 @@ ablations a picture for each data set."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -11,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.config import config_from_json
+from csn.config import DataConfig, config_from_json
 from csn.pictures.ablation import ArmMark, ablation_figure
 from csn.pictures.drawing import png
 from csn.pictures.results import Mark, accuracy_figure
 from csn.reproduce.arms import Arm, arms_of
+from csn.reproduce.cells import Asked, Cell
 from csn.reproduce.markdown import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
-from csn.reproduce.plan import ABLATION, Asked, Cell, ablations, arm, plan, tables
+from csn.reproduce.plan import ABLATION, ablations, arm, plan, tables
 from csn.results.files import Result, by_seed, changes_of, pooled, results_in
 
 # In the name of a result file, after the cell's: options that were changed, which have "=", and the seed.
@@ -31,14 +33,17 @@ ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")  # before
 
 
 def table_files(table: str, folder: Path, *, data: str | None = None, skip: Callable[[str], None]) -> dict[Path, bytes]:
-    """The files of a table from the results that are there; none without any. data: in place of the table's own, and
-    then the rows of all tables for it; skip: is told of files that are left out."""
+    """The files of a table from the results that are there; none without any. data: in place of the table's own. A
+    table of data has the rows of all tables for them, whichever was asked for; skip: is told of files left out."""
     if table == ABLATION:
         return _files(table, ablations(folder / ABLATION), folder / ABLATION, skip)
-    if data is None or data == table:
-        return _files(table, plan(table), folder, skip)
-    cells = [cell for each in tables() if each != ABLATION for cell in plan(each, data=data)]
-    return _files(cells[0].config.data.label, cells, folder, skip)
+    data = data or table
+    cells = plan(data) if data in tables() else []
+    for other in tables():
+        if other not in (ABLATION, data):
+            with contextlib.suppress(ValueError):  # no row of it reads such data
+                cells += plan(other, data=data)
+    return _files(DataConfig(data).label, cells, folder, skip)
 
 
 def all_table_files(folder: Path, skip: Callable[[str], None]) -> dict[Path, bytes]:

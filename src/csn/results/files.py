@@ -214,12 +214,14 @@ def read_result(path: Path) -> dict[str, Any]:
     """The contents of a result file, which says at least what every reader of it needs."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no result file ({error}): evaluate again, or remove it") from error
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror or error}): check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no result file ({error}): name one of csn evaluate or a benchmark") from error
     if not isinstance(content, dict) or not (
         {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
     ):
-        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: evaluate again, or remove it")
+        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: name one that is")
     if content.get("format", FORMAT) != FORMAT:
         raise ValueError(
             f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import statistics
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -125,6 +126,16 @@ def step_times(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0
                 steps[contender]()
             results[contender].append((time.perf_counter() - started) / counts[contender])
     return results
+
+
+def seconds_of_step(step: Callable[[], object]) -> float:
+    """About what a step takes on this machine as busy as it is: the median of three, after one that warms up."""
+    times = []
+    for _ in range(4):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[1:])
 
 
 def floor_of(csn: CSN) -> nn.Module:

@@ -20,7 +20,7 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.pictures.drawing import blank_figure, png
 from csn.pictures.timing import growth_figure, timing_figure
-from csn.results.files import published
+from csn.results.files import published, read_result
 from csn.timing.benches import (
     AXES,
     BENCHES,
@@ -36,6 +36,7 @@ from csn.timing.benches import (
 )
 from csn.timing.floor import IMAGE, QUERIES, over, step_times
 
+MEASURED = "timing.json"
 SECONDS, GROWTH_SECONDS = 0.15, 0.05  # of a repeat and contender
 MEANING = (
     "time of a task as a ratio to the floor (the two networks of a CSN, without adaptation) in the same repeat: lower "
@@ -48,19 +49,34 @@ Quartiles = list[float]
 def run_timing(
     folder: Path, *, repeats: int, threads: int, quick: bool = False, tell: Callable[[str], None]
 ) -> list[Path]:
-    """Measure, then write timing.json, timing.md, timing.csv, timing.png and growth.png; the files written."""
+    """Measure, then write timing.json and what is made of it; the files written."""
     blank_figure(1)  # better no matplotlib now than after minutes of measuring
     content = measure_timing(repeats=repeats, threads=threads, quick=quick, on_progress=tell)
-    contents = {
-        "timing.json": (json.dumps(content, indent=1) + "\n").encode(),
-        "timing.md": timing_page(content).encode(),
-        "timing.csv": timing_csv(content).encode(),
-        "timing.png": png(timing_figure(content)),
-        "growth.png": png(growth_figure(content)),
+    files = {folder / MEASURED: (json.dumps(content, indent=1) + "\n").encode()}
+    files |= timing_files(folder, content)
+    for path, data in files.items():
+        write_atomically(path, data)
+    return list(files)
+
+
+def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Path, bytes]:
+    """timing.md, timing.csv, timing.png and growth.png of a measurement, by default the one that a folder has; none
+    without any."""
+    if content is None:
+        if not (folder / MEASURED).exists():
+            return {}
+        content = read_result(folder / MEASURED)
+    return {
+        folder / "timing.md": timing_page(content).encode(),
+        folder / "timing.csv": timing_csv(content).encode(),
+        folder / "timing.png": png(timing_figure(content), about=in_words(content, growth=False)),
+        folder / "growth.png": png(growth_figure(content), about=in_words(content, growth=True)),
     }
-    for name, data in contents.items():
-        write_atomically(folder / name, data)
-    return [folder / name for name in contents]
+
+
+def in_words(content: dict[str, Any], *, growth: bool) -> str:
+    """What a picture shows, a line a number: by this a committed one can be held to its measurement."""
+    return "\n".join(line for line in timing_csv(content).splitlines()[1:] if line.startswith("growth,") == growth)
 
 
 def measure_timing(

@@ -1,0 +1,37 @@
+"""docs/paper_map.md leads somewhere: every name in it can be imported, every test file is there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8")
+NAMES = sorted({*re.findall(r"`(csn(?:\.\w+)+)`", PAGE)})
+
+
+def test_the_page_names_what_it_should() -> None:
+    assert {"csn.neurons.shifted_activation", "csn.timing.tables"} <= {*NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_leads_to_code(name: str) -> None:
+    parts, attributes = name.split("."), []
+    while True:
+        try:
+            found = importlib.import_module(".".join(parts))
+            break
+        except ModuleNotFoundError:
+            attributes.insert(0, parts.pop())
+    for attribute in attributes:
+        found = getattr(found, attribute)
+
+
+def test_its_tests_are_there() -> None:
+    files = re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)`", PAGE)
+    assert files
+    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {*files} <= there
