@@ -173,7 +173,7 @@ def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
         cell.name.replace("mini-imagenet", "tiny-imagenet-fewshot", 1) for cell in own
     ]
     assert cells[0].result(cells[0].tests[0]) == "tiny-imagenet-fewshot-5w1s-adacnn-32-df-paper-baseline.json"
-    assert {cell.config.train.tasks for cell in cells} == {8000}
+    assert {cell.config.train.tasks for cell in cells} == {14000}
     rows = [row for row in tables()["ablation"] if row["data"] != "mini-imagenet"]
     monkeypatch.setattr(reproduce, "tables", lambda: {"ablation": rows})
     with pytest.raises(ValueError, match="every row of ablation has data of its own: leave out --data"):
