@@ -180,7 +180,7 @@ def test_what_does_not_fit_together_is_refused(
 def test_every_text_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["data", "list"]) == 0
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
-    assert {"toy-language", "king-james", "penn-treebank", "penn-treebank-unread"} <= listed
+    assert {"toy-language", "king-james", "penn-treebank", "penn-treebank-unread", "penn-treebank-masked"} <= listed
 
 
 @pytest.mark.parametrize("name", ["toy-language", "king-james"])

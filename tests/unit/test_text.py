@@ -122,6 +122,25 @@ def test_held_out_examples_of_unread_sentences_only() -> None:
     assert usual.splits["val"].counts.tolist() == [4]
 
 
+def test_masked_training_text_keeps_the_sentences_of_held_out_words_and_hides_the_words() -> None:
+    unread = ("a red dog sat", "a big cat sat", "the dog ran and sat")
+    data = small(more=lines(*unread), held_out_from="more", training_text="masked", val_range=(3, 3))
+    free = small(more=lines(*unread), held_out_from="more", val_range=(3, 3))
+    assert spelled(free, "train", "dog") == [". . a _ sat here .", ". . a _ ran off ."]
+    assert spelled(data, "train", "dog") == [
+        ". . a _ sat here .",
+        ". . a _ ran off .",
+        ". a ? _ ran and a",
+        ". a ? _ sat . .",
+    ]
+    assert not {"red", "big"} & {*data.vocabulary, *data.splits["train"].names}
+    assert {"the", "and"} <= set(data.vocabulary)  # which occur beside held-out words only
+    assert spelled(data, "test", "red") == [". . a _ dog sat ."]
+    assert spelled(data, "val", "big") == [". . a _ cat sat ."]
+    with pytest.raises(ValueError, match="'masked' reads sentences of held-out words: choose held_out_from 'more'"):
+        small(training_text="masked")
+
+
 def test_repeated_and_one_word_sentences_and_markers() -> None:
     data = small((*TEXT, *TEXT, "red", "cat", "a <unk> cat sat", "a <blank> dog <pad>"))
     assert len(data.splits["test"].x) == 2  # no sentence twice, none of one word

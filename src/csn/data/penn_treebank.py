@@ -9,7 +9,7 @@ from typing import Any, Literal
 from csn.data.fetch import Progress, fetch, find
 from csn.data.running_text import RunningText, running_text
 from csn.data.source import Dataset
-from csn.data.text import Align, HeldOutFrom, Vocabulary, draw_words, sentence_counts, text_dataset
+from csn.data.text import Align, HeldOutFrom, TrainingText, Vocabulary, draw_words, sentence_counts, text_dataset
 from csn.data.text_files import read_content, read_sentences
 
 TrainOn = Literal["train", "all"]
@@ -58,6 +58,7 @@ def load_penn_treebank(
     train_on: TrainOn = "train",
     vocabulary: Vocabulary = "training",
     held_out_from: HeldOutFrom = "all",
+    training_text: TrainingText = "free",
     reach: int = 20,
     align: Align = "blank",
     class_min: int = 4,
@@ -69,7 +70,8 @@ def load_penn_treebank(
     Test and validation sentences come from all three files: only together do they hold every test word at least five
     times. train_on "train": the training text is what they leave of `ptb.train.txt`; "all": of all three files.
     vocabulary "all" includes the held-out words, for the language-model oracle; the tasks are the same.
-    held_out_from "more": sentences of the two smaller files only, which the oracle has not read.
+    held_out_from "more": sentences of the two smaller files only, which the oracle has not read. training_text "masked"
+    with it: all of `ptb.train.txt` is read, held-out words UNKNOWN in it.
 
     The test words are the published list, if the data folder has it; the data set is then called "penn-treebank".
     Otherwise 1000 words are drawn (`DRAWN_RANGE`) and it is called "penn-treebank-drawn", because results on them do
@@ -84,8 +86,9 @@ def load_penn_treebank(
     drawn = words is None
     if words is None:
         words = draw_words(sentence_counts([*train, *valid, *test]), TEST_WORDS, DRAWN_RANGE, never=NO_WORDS)
+    variant = {"free": "-unread" if held_out_from == "more" else "", "masked": "-masked"}[training_text]
     return text_dataset(
-        f"penn-treebank{'-drawn' if drawn else ''}{'-unread' if held_out_from == 'more' else ''}",
+        f"penn-treebank{'-drawn' if drawn else ''}{variant}",
         train if train_on == "train" else [*train, *valid, *test],
         words,
         more=[*valid, *test],
@@ -95,6 +98,7 @@ def load_penn_treebank(
         vocabulary_min=vocabulary_min,
         vocabulary=vocabulary,
         held_out_from=held_out_from,
+        training_text=training_text,
         reach=reach,
         align=align,
     )

@@ -36,6 +36,7 @@ MARKERS = ("<pad>", "<blank>", "<unk>")  # their names; in a text they are no wo
 Align = Literal["blank", "start"]
 Vocabulary = Literal["training", "all"]
 HeldOutFrom = Literal["all", "more"]
+TrainingText = Literal["free", "masked"]
 Sentences = Iterable[Sequence[str]]
 Ints = NDArray[np.int64]
 SPLIT_SEED = 2018
@@ -56,6 +57,7 @@ def text_dataset(
     vocabulary_min: int = 1,
     vocabulary: Vocabulary = "training",
     held_out_from: HeldOutFrom = "all",
+    training_text: TrainingText = "free",
     reach: int = 20,
     align: Align = "blank",
 ) -> Dataset:
@@ -67,7 +69,9 @@ def text_dataset(
     vocabulary_min: training sentences that a word in the vocabulary needs. vocabulary "all": made from all the text
     instead, for a language model that knows the held-out words; splits, examples and their order stay the same.
     held_out_from "more": only sentences of `more` are held-out examples, for whoever has read `sentences`; words and
-    training text stay the same.
+    training text stay the same. training_text "masked": all of `sentences` with the held-out words UNKNOWN, not only
+    those that are free of them: far more text, which shows what surrounds a held-out word. It needs held-out examples
+    from "more", or training would have read them.
 
     A row holds the words at most `reach` before and after the blank, PAD where the sentence has none; what is further
     away is cut. align "blank": the blank is at step `reach`. "start": the same words moved to begin at step 0. A word
@@ -76,8 +80,15 @@ def text_dataset(
     """
     _check_numbers(reach=(reach, 1), class_min=(class_min, 2), vocabulary_min=(vocabulary_min, 1))
     _check_choices(
-        align=(align, Align), vocabulary=(vocabulary, Vocabulary), held_out_from=(held_out_from, HeldOutFrom)
+        align=(align, Align),
+        vocabulary=(vocabulary, Vocabulary),
+        held_out_from=(held_out_from, HeldOutFrom),
+        training_text=(training_text, TrainingText),
     )
+    if training_text == "masked" and held_out_from == "all":
+        raise ValueError(
+            "training_text 'masked' reads sentences of held-out words: choose held_out_from 'more' with it"
+        )
     text = _Text.of(sentences, more)
     absent = sorted(set(test_words) - text.number.keys())
     if absent or not test_words:
@@ -94,12 +105,14 @@ def text_dataset(
     chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
     # What is left is the training text; its words are the vocabulary.
     left = text.trainable.copy()
-    left[text.sentence[chosen]] = False
+    if training_text == "free":
+        left[text.sentence[chosen]] = False
     if held_out_from == "more":
         chosen = chosen[~text.trainable[text.sentence[chosen]]]
     splits = {split: chosen[np.isin(text.word[chosen], words)] for split, words in numbers.items()}
     rest = np.flatnonzero(left[text.sentence])
     in_sentences = np.bincount(text.word[rest], minlength=len(text.words))
+    in_sentences[np.concatenate(list(numbers.values()))] = 0  # of masked words, which are not to be known
     known = text.frequency if vocabulary == "all" else in_sentences
     ids = _number(text, known, vocabulary_min)
     classes = (in_sentences >= class_min) & ~np.isin(np.arange(len(text.words)), text.numbers([*MARKERS, *never]))
