@@ -63,6 +63,7 @@ DATASETS = {
     "penn-treebank-masked": DataEntry(
         "the tasks of penn-treebank-unread with four times the training text, in which held-out words are unknown",
         lambda options: load_penn_treebank(held_out_from="more", training_text="masked", progress=options.progress),
+        lambda options: penn_treebank_text(held_out_from="more", training_text="masked", progress=options.progress),
     ),
     "mini-imagenet": DataEntry(
         "100 classes of 600 photographs, 84 x 84, in the split of Ravi and Larochelle (the paper's); your own copy",
