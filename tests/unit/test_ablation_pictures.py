@@ -55,11 +55,14 @@ def test_a_filled_dot_is_a_difference_that_interval_and_seeds_agree_on() -> None
         mark("interval over zero", -0.1, by_seed=(-0.2, -0.1)),
         mark("seed over zero", -0.5, by_seed=(-1.5, 0.5)),
         mark("one seed", 0.4),
+        mark("no baseline of its other seeds", -0.9, covered="1 of 4 seeds"),
     ]
-    assert [arm.differs for arm in arms] == [True, False, False, True]
-    (axes,) = axes_of_differences(ablation_figure(arms))
+    assert [arm.differs for arm in arms] == [True, False, False, True, False]
+    figure = ablation_figure(arms)
+    assert "1 of 4 seeds" in texts(figure)
+    (axes,) = axes_of_differences(figure)
     dots = [line for line in axes.lines if line.get_marker() == "o"]
-    assert [dot.get_markerfacecolor() != "white" for dot in dots] == [True, False, False, True]
+    assert [dot.get_markerfacecolor() != "white" for dot in dots] == [True, False, False, True, False]
     caps = [cap.get_xdata()[0] for container in axes.containers for cap in container.lines[1]]
     assert caps == pytest.approx([end for arm in arms for end in (arm.difference - 0.2, arm.difference + 0.2)])
     seeds = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() == "|" and line.get_markersize() == 9]
@@ -75,6 +78,7 @@ def test_kinds_of_conditioning_share_lines_and_scale() -> None:
     ours, theirs = ([float(c.lines[0].get_ydata()[0]) for c in axes.containers] for axes in (one, other))
     assert (ours, theirs) == ([1, 2], [2, 3])
     assert [texts(figure).count(name) for name in (DF, GRADIENT, "no shift", "other", "Ablation on toys")] == [1] * 5
+    assert len({axes.get_position().y0 for axes in figure.axes}) == 1  # "chance" is below all lines in both columns
 
 
 def test_two_trainings_of_one_name_have_a_line_each() -> None:
@@ -109,6 +113,6 @@ def test_every_data_set_with_arms_has_a_picture_of_its_differences(toy: None, mo
         assert picture.size[0] == 1800
         said = picture.info["Description"].splitlines()
     assert said == [
-        "adacnn, plus, 5-way 1-shot, direct feedback, baseline, 50.00, 20.00, None, 0.00, , ",
-        "adacnn, plus, 5-way 1-shot, direct feedback, raw beta, 50.00, 20.00, 0.00, 0.00, 0.00, ",
+        "adacnn, plus, 5-way 1-shot, direct feedback, baseline, 50.00, 20.00, None, 0.00, , , ",
+        "adacnn, plus, 5-way 1-shot, direct feedback, raw beta, 50.00, 20.00, 0.00, 0.00, 0.00, , ",
     ]

@@ -12,9 +12,10 @@ import pytest
 from toy_tables import SMALL, TOY, write_result
 
 from csn.cli import main, parser
-from csn.commands.run_cells import _start
+from csn.commands.run_cells import _start, _why
 from csn.commands.train import train_config
 from csn.config import preset_names
+from csn.engine.lock import lock_folder
 from csn.engine.run import read_log
 from csn.reproduce import plan as reproduce
 from csn.reproduce.budget import within_budget
@@ -260,7 +261,11 @@ def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, cap
 
     assert planned(*constant) == "24"  # one of two tests is there, the other of as many tasks
     assert planned(*constant, "--set", "train.tasks=48") == "48"
-    assert planned(*constant, "--set", "train.tasks=16") == "24"
+    assert main([*asked, *constant, "--set", "train.tasks=16"]) == 0
+    kept = f"{cell.name}: keeps the 24 tasks that it began with; remove {folder} to begin anew"
+    assert kept in " ".join(capsys.readouterr().out.split())
+    assert main([*asked, *constant, "--budget", "90s"]) == 0
+    assert kept in " ".join(capsys.readouterr().out.split())
     longer = plan("strokes", changes=["train.schedule=constant", "train.tasks=48", "train.validate_every=6"])[0]
     begun = cell.begun(tmp_path)
     assert begun is not None
@@ -313,7 +318,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert float(rows[0]["accuracy"]) == pytest.approx(100 * stated, abs=0.01)
     assert [(row["training_tasks"] in ("4", "8"), row["seed"]) for row in rows] == 3 * [(True, "0")]
     assert Path("out/strokes.png").read_bytes().startswith(b"\x89PNG")
-    assert Path("out/strokes.md").read_text().count("\n") == 4
+    assert Path("out/strokes.md").read_text().count("\n") == 5
     replaced = Path(f"out/{names[2]}.json")
     before = changed(replaced, "evaluation", split="val")
     again = ["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs", "--again"]
@@ -325,7 +330,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert "0 of 2 cells to train" in capsys.readouterr().out
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs"]) == 0
     assert "0 of 1 cells to train" in capsys.readouterr().out
-    assert Path("out/strokes.md").read_text().count("\n") == 4  # the table keeps its other rows
+    assert Path("out/strokes.md").read_text().count("\n") == 5  # the table keeps its other rows
 
 
 def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
@@ -344,6 +349,23 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
     assert f"strokes-5w1s-prototypical-plus: failed: {why}" in said.out
     log = "runs/reproduce/strokes-5w1s-prototypical-plus.log"
     assert f"failed: strokes-5w1s-prototypical-plus, see {log}: {why}" in said.out
+
+
+def test_why_a_cell_failed_is_what_its_own_command_said(tmp_path):
+    log = tmp_path / "log"
+    said = [
+        "$ csn train one",
+        "csn: of an earlier command",
+        "$ csn train one --resume",
+        "csn: is being trained by another",
+    ]
+    log.write_text("\n".join([*said, "  1500 tasks  validation 70.40 ± 9.14 %", ""]))  # the other one goes on writing
+    assert _why(2, log) == "csn: is being trained by another"
+    log.write_text("csn: before\n$ csn train one\nTraceback:\nMemoryError\n\n")
+    assert _why(1, log) == "MemoryError"
+    log.write_text("$ csn train one\n")
+    assert _why(1, log) == "nothing was said"
+    assert _why(-9, log) == "killed by signal 9, perhaps for want of memory; the same command goes on"
 
 
 def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsys, monkeypatch):
@@ -442,7 +464,7 @@ def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, 
         assert said.endswith("): move or rename it, or replace it with --again\n")
     assert path.read_bytes() == before
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--again", "--dry-run"]) == 0
-    assert "1 of 1 cells to train" in capsys.readouterr().out
+    assert "1 of 1 cells to train or to test again" in capsys.readouterr().out
 
 
 def test_every_file_that_holds_something_else_is_named_at_once(toy, capsys):
@@ -458,6 +480,38 @@ def test_every_file_that_holds_something_else_is_named_at_once(toy, capsys):
     ]
     assert "no result of csn evaluate: move or rename it" in said[0]
     assert main(["reproduce", "strokes", "--again", "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"summary": ', bytes(range(128, 256))])
+def test_a_damaged_file_in_the_place_of_a_result_is_to_be_moved_or_replaced(toy, capsys, content):
+    (cell,) = plan("strokes", rows=["prototypical"])
+    path = write_result(cell, Path("results"))
+    path.write_bytes(content)
+    assert main(["reproduce", "strokes", "--rows", "prototypical", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"csn: {path} is no result file of csn evaluate or a benchmark")
+    assert said.endswith(": move or rename it, or replace it with --again\n")
+    Path("page.md").write_text("<!-- results strokes -->\n<!-- /results -->\n")
+    assert main(["report", "--pages", "page.md"]) == 2
+    assert capsys.readouterr().err.endswith(": move it away, or remove it\n")
+
+
+def test_a_file_of_another_folder_is_no_row(toy, capsys):
+    (cell,) = plan("strokes", rows=["prototypical"])
+    own, other = (write_result(cell, Path(folder)) for folder in ("results", "results/older"))
+    assert main(["reproduce", "strokes", "--rows", str(own), "--again", "--dry-run"]) == 0
+    capsys.readouterr()
+    assert main(["reproduce", "strokes", "--rows", str(other), "--again", "--dry-run"]) == 2
+    assert f"{other} is not in results, whose cells --rows chooses from: name one there" in capsys.readouterr().err
+
+
+def test_a_file_of_other_options_says_which_they_are(toy, capsys):
+    (cell,) = plan("strokes", rows=["prototypical"])
+    path = write_result(cell, Path("results"), "strokes-5w1s-prototypical-plus-filters=8.json")
+    changed(path, "trained", command="csn train prototypical --set model.filters=8")
+    assert main(["reproduce", "strokes", "--rows", str(path), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "(--data, --set, --seeds); it is of `csn train prototypical --set model.filters=8`" in said
 
 
 def test_a_file_of_another_format_is_refused(toy, tmp_path):
@@ -516,7 +570,8 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
     assert "go on with the same command" in capsys.readouterr().out
     assert list(Path("results").iterdir()) == []
-    # Asked to stop before it had begun or while it trained, it is gone.
+    # Asked to stop before it had begun or while it trained, it is gone, and no other holds its run.
+    lock_folder(Path("runs/reproduce/strokes-5w1s-prototypical-plus"))
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
 
 

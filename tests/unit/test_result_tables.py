@@ -67,7 +67,12 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     assert cli.main(["report", "--pages", "page.md"]) == 0
     against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
     assert against == "+10.00 ± 9.80 (by seed +0.00 to +20.00)"  # the mean over tasks of 15, 15 and 0 points
-    for name in ("s", "t"):
+    other["config"]["train"]["seed"] = 2  # which the baseline does not have
+    Path("results/ablation/u.json").write_text(json.dumps(other))
+    assert cli.main(["report", "--pages", "page.md"]) == 0
+    against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
+    assert against == "+10.00 ± 9.80 (2 of 3 seeds, by seed +0.00 to +20.00)"
+    for name in ("s", "t", "u"):
         Path(f"results/ablation/{name}.json").unlink()
     unnamed = content | {"config": content["config"] | {"naming": {"epochs": 0}}}
     Path("results/ablation/y.json").write_text(json.dumps(unnamed | {"accuracies": {"trained": [0.1, 0.1, 0.1]}}))
@@ -119,7 +124,7 @@ def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path:
     assert against(({"evaluation": {"attention": "hard"}}, 0.8), (raw, 0.4)) == ["", ""]
     one, two = {"train": {"seed": 1}}, {"train": {"seed": 2}}
     assert against((one, 0.5), (raw | two, 0.4)) == ["", ""]
-    assert against((one, 0.5), (raw | one, 0.4), (raw | two, 0.9)) == ["", "-10.00 ± 0.00"]
+    assert against((one, 0.5), (raw | one, 0.4), (raw | two, 0.9)) == ["", "-10.00 ± 0.00 (1 of 2 seeds)"]
 
 
 def test_the_paper_s_arms_stand_beside_ours_where_data_and_recipe_are_its_own(tmp_path: Path) -> None:

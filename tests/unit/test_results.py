@@ -16,6 +16,7 @@ from csn.engine.evaluate import summarise
 from csn.reproduce.markdown import fill, marked_pages
 from csn.reproduce.table_files import all_table_files, table_files
 from csn.results.files import changes_of, published, read_results
+from csn.results.verify import check_summary
 
 ROOT = Path(__file__).resolve().parents[2]
 # A difference has a sign; it follows the accuracy.
@@ -73,6 +74,7 @@ def test_a_result_can_be_checked(path: Path) -> None:
     assert result["evaluation"]["split"] == "test"
     assert {"command", "commit", "date", "machine", "config", "trained", "accuracies"} <= set(result)
     assert {"command", "commit", "validation", "validation_curve", "seconds_in_all"} <= set(result["trained"])
+    check_summary(result)
     curve = dict(result["trained"]["validation_curve"])
     assert result["trained"]["validation"] == pytest.approx(curve[result["trained"]["tasks"]])
     if "perplexity" not in result["trained"]:  # which a language model is chosen by

@@ -295,3 +295,10 @@ def test_too_few_repeats_or_threads_are_refused(wrong: dict[str, int], message: 
 def test_a_process_that_fails_is_told_by_its_last_line():
     with pytest.raises(ValueError, match=r"memory of nothing, train, could not be measured \(.*nothing.*\): free some"):
         peak_memory("images", "nothing", "train", threads=1, small=True)
+
+
+@pytest.mark.parametrize("content", ['{"rows": []}', '{"rows": [{"a": 1}]}', '{"rows": [], "benches": {"images": 1}}'])
+def test_a_measurement_of_another_version_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "timing.json").write_text(content)
+    with pytest.raises(ValueError, match=r"timing.json does not hold what `csn reproduce timing` measures .*--again"):
+        time_tables.timing_files(tmp_path)

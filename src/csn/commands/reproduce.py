@@ -40,18 +40,19 @@ def reproduce(options: argparse.Namespace) -> int:
         raise ValueError("--repeats is for timing: the cells of a table are trained once, or --seeds times")
     _threads(options)  # too few are refused in a dry run too
     data = None if options.data is None else _found(data_name(options.data))
+    results = options.results / ABLATION if options.table == ABLATION else options.results
+    _check_rows(options.rows, results)
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
-    results = options.results / ABLATION if options.table == ABLATION else options.results
     open_cells = cells if options.again else _without_results(cells, results)
     open_cells = _with_lengths(open_cells, everything, options, results)
     _show_plan(cells, open_cells, options, results)
     if options.dry_run:
         return 0
     failed: dict[str, str] = {}
+    for folder in (options.runs, results) if open_cells else (results,):
+        _check_writable(folder)
     if open_cells:
-        for folder in (options.runs, results):
-            _check_writable(folder)
         with_data, without = _by_data(open_cells)
         outcome = run_all(with_data, everything, options, results, _threads(options))
         if outcome is None:
@@ -66,7 +67,7 @@ def reproduce(options: argparse.Namespace) -> int:
         write_atomically(path, content)
         say(f"written to {path}")
     if not files:
-        say(f"{options.table} has no result yet, so there is no table")
+        say(f"{data or options.table} has no result yet, so there is no table")
     return 1 if failed else 0
 
 
@@ -76,6 +77,13 @@ def _found(data: str) -> str:
     if data not in DATASETS and not Path(data).exists():
         raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
     return data
+
+
+def _check_rows(rows: Sequence[str], results: Path) -> None:
+    """Raise ValueError at a file of another folder: a cell is known by the name of its file, which others may have."""
+    for path in filter(Path.is_file, map(Path, rows)):
+        if path.resolve().parent != results.resolve():
+            raise ValueError(f"{path} is not in {results}, whose cells --rows chooses from: name one there")
 
 
 def _without_results(cells: Sequence[Cell], results: Path) -> list[Cell]:
@@ -173,7 +181,12 @@ def _with_lengths(
     lengthened = []
     for cell in cells:
         if (begun := cell.begun(options.runs)) is not None:
-            lengthened.append(begun.trained_on(cell, options.changes))
+            kept = begun.trained_on(cell, options.changes)
+            tasks = kept.config.train.tasks
+            if seconds is not None or ("train.tasks" in named and tasks != cell.config.train.tasks):
+                run = options.runs / cell.name
+                say(f"{cell.name}: keeps the {tasks:,} tasks that it began with; remove {run} to begin anew")
+            lengthened.append(kept)
             continue
         if cell.kin not in of_kin and "train.tasks" not in named:
             settled = kin_with_length(cell, everything, options.runs, results, replaced)
@@ -211,7 +224,8 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
 def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> None:
     """What is there, of how many training tasks, and what will be trained for how many."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
-    table = Table(title=f"{len(open_cells)} of {len(cells)} cells to train")
+    what = "to train or to test again" if options.again else "to train"
+    table = Table(title=f"{len(open_cells)} of {len(cells)} cells {what}")
     table.add_column("cell", overflow="fold")  # all of its name, for --rows
     for header in ("tasks", "results", "trained on"):
         table.add_column(header, no_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from csn.reproduce.cells import Cell
 from csn.reproduce.plan import named_by
 
 POLL = 1.0  # seconds between looks at running cells
+PROMPT = "$ csn "  # before a command in the log of its cell
 
 
 @dataclass
@@ -37,8 +39,8 @@ class _Running:
 def run_all(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
 ) -> dict[str, str] | None:
-    """Train and test cells, `--jobs` at a time with so many threads each; those that failed with the last line of their
-    logs, or None after an interruption."""
+    """Train and test cells, `--jobs` at a time with so many threads each; those that failed, and why, or None after an
+    interruption."""
     waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
     cost = seconds_of_tasks(cells, everything, results)
     total = sum(cost[cell.name] * cell.config.train.tasks for cell in cells)
@@ -71,7 +73,8 @@ def run_all(
                     unpaid = each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
                     total -= cost[each.cell.name] * unpaid
                     if state == "failed":
-                        failed[each.cell.name] = _last_line(options.runs / f"{each.cell.name}.log")
+                        why = _why(each.process.returncode, options.runs / f"{each.cell.name}.log")
+                        failed[each.cell.name] = why
                         state = f"failed: {failed[each.cell.name]}"
                     say(f"{each.cell.name}: {state}")
                 paid = sum(cost[name] * tasks for name, tasks in done.items())
@@ -108,7 +111,7 @@ def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, r
 
 
 def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
-    log.write(f"$ csn {shlex.join(command)}\n".encode())
+    log.write(f"{PROMPT}{shlex.join(command)}\n".encode())
     log.flush()
     # A session of its own: Ctrl-C reaches this program alone, which then stops the others one by one.
     program = [sys.executable, "-m", "csn.cli", *command]
@@ -139,10 +142,15 @@ def _phase(each: _Running, runs: Path) -> str:
     return ""
 
 
-def _last_line(log: Path) -> str:
-    """What a command said last: of one that failed, why."""
+def _why(code: int, log: Path) -> str:
+    """Why a command failed: what it said so, or said last. Another process that trains the same cell, perhaps left over
+    from a killed command, writes to the same file."""
+    if code < 0:
+        return f"killed by signal {-code}, perhaps for want of memory; the same command goes on"
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
+    own = list(itertools.takewhile(lambda line: not line.startswith(PROMPT), reversed(lines)))
+    errors = [line for line in own if line.startswith("csn: ")]
+    return next((line.strip() for line in (*errors, *own) if line.strip()), "nothing was said")
 
 
 def _done(cell: Cell, runs: Path) -> int:

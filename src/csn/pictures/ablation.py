@@ -46,7 +46,8 @@ class ArmMark(NamedTuple):
     """A line of a panel; numbers in per cent, None without a baseline.
 
     panel: its model and recipe; kind: of conditioning; by_seed: the difference of each seed; paper: the paper's
-    difference as text; chance: the accuracy of guessing.
+    difference as text; chance: the accuracy of guessing; covered: how many of its seeds the difference is of, if
+    not all.
     """
 
     panel: str
@@ -58,13 +59,14 @@ class ArmMark(NamedTuple):
     interval: float = 0.0
     by_seed: tuple[float, ...] = ()
     paper: str = ""
+    covered: str = ""
 
     @property
     def differs(self) -> bool:
         """Whether neither its interval nor one of its seeds reaches to the other side of the baseline."""
         assert self.difference is not None
         one_sided = min(self.by_seed, default=1) > 0 or max(self.by_seed, default=-1) < 0
-        return abs(self.difference) > self.interval and one_sided
+        return abs(self.difference) > self.interval and one_sided and not self.covered
 
     @property
     def reach(self) -> list[float]:
@@ -93,7 +95,8 @@ def ablation_figure(arms: Sequence[ArmMark], *, title: str = "") -> Figure:
             its = {number: line[kind] for number, line in enumerate(lines.values()) if kind in line}
             if its:
                 left = MARGIN + names + column * width
-                _column(figure, its, (left, top, width - (GAP if len(kinds) > 1 else 0)), kind, scales)
+                place = (left, top, width - (GAP if len(kinds) > 1 else 0), ROW * len(lines))
+                _column(figure, its, place, kind, scales)
         top += ROW * len(lines) + PANEL_FOOT
     write(figure, MARGIN, 26, title, size=12, weight="bold")
     _legend(figure, arms)
@@ -125,18 +128,13 @@ def _ends(arms: Iterable[ArmMark]) -> tuple[float, float]:
 
 
 def _column(
-    figure: Figure,
-    arms: Mapping[int, ArmMark],
-    place: tuple[float, float, float],
-    kind: str,
-    scales: tuple[tuple[float, float], float],
+    figure: Figure, arms: Mapping[int, ArmMark], place: Box, kind: str, scales: tuple[tuple[float, float], float]
 ) -> None:
     """The arms of one kind by the numbers of their lines: bars, differences, both as numbers too. place: left, top,
-    width; scales: the ends of the differences, and the highest accuracy."""
-    left, top, width = place
+    width, height; scales: the ends of the differences, and the highest accuracy."""
+    left, top, width, height = place
     ends, highest = scales
     middle, right = left + BARS + ACCURACIES + GAP, left + width - DIFFERENCES
-    height = ROW * (max(arms) + 1)
     write(figure, left, top - 32, kind, size=9, color=SOFT, weight="bold")
     write(figure, left, top - 10, "accuracy, %", size=8, color=SOFT)
     write(figure, middle, top - 10, "against the baseline, points", size=8, color=SOFT)
@@ -154,9 +152,10 @@ def _column(
             continue
         _difference(differences, number, arm)
         shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.differs else "normal"
-        write(figure, left + width, y - (6 if arm.paper else 0), shown, size=8, ha="right", weight=weight)
-        if arm.paper:
-            write(figure, left + width, y + 6, f"paper: {arm.paper}", size=7, ha="right", color=ORANGE)
+        below, color = (arm.covered, SOFT) if arm.covered else (arm.paper and f"paper: {arm.paper}", ORANGE)
+        write(figure, left + width, y - (6 if below else 0), shown, size=8, ha="right", weight=weight)
+        if below:
+            write(figure, left + width, y + 6, below, size=7, ha="right", color=color)
 
 
 def _axes(figure: Figure, box: Box, ends: tuple[float, float]) -> Axes:

@@ -27,6 +27,11 @@ class Arm(NamedTuple):
     by_seed: Mapping[int, Accuracy]
 
     @property
+    def covered(self) -> str:
+        """How many of its seeds the difference is of, where the baseline lacks some; else nothing."""
+        return "" if len(self.by_seed) == len(self.seeds) else f"{len(self.by_seed)} of {len(self.seeds)} seeds"
+
+    @property
     def paper(self) -> str:
         """How far the paper's own arm is above its baseline, in points or in its words; nothing where the data or the
         recipe are not the paper's."""

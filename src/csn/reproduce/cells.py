@@ -180,7 +180,7 @@ class Cell:
         if not path.exists():
             return None
         remedy = "move or rename it, or replace it with --again"
-        content = read_result(path)
+        content = read_result(path, remedy)
         if "summary" not in content:
             raise ValueError(f"{path} is no result of csn evaluate: {remedy}")
         try:

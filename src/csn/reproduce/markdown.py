@@ -154,13 +154,14 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
 
 
 def _against(arm: Arm) -> str:
-    """By how much an arm is above its baseline of the same seeds, and from where to where single seeds reach: the
-    interval over tasks knows nothing of other seeds."""
+    """By how much an arm is above its baseline of the same seeds, how many these are if not all, and from where to
+    where single ones reach: the interval over tasks knows nothing of other seeds."""
     if arm.difference is None:
         return ""
-    shown = _signed(arm.difference)
     single = sorted(100 * each.mean for each in arm.by_seed.values())
-    return shown if len(single) == 1 else f"{shown} (by seed {single[0]:+.2f} to {single[-1]:+.2f})"
+    reach = "" if len(single) == 1 else f"by seed {single[0]:+.2f} to {single[-1]:+.2f}"
+    more = ", ".join(filter(None, (arm.covered, reach)))
+    return _signed(arm.difference) + (f" ({more})" if more else "")
 
 
 def _cost(seeds: Sequence[Result]) -> str:

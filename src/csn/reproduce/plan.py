@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,11 @@ def plan(
         cells = _that_read(cells, data)
     cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
     labels = {cell.name: _labels(cell) for cell in cells}
-    rows = [Path(row).name.removesuffix(".json") for row in rows]  # of a result file, its cell
-    unknown = [row for row in rows if not any(row in found for found in labels.values())]
+    named = {row: Path(row).name.removesuffix(".json") for row in rows}  # of a result file, its cell
+    rows = list(named.values())
+    unknown = {row: name for row, name in named.items() if not any(name in found for found in labels.values())}
     if unknown:
-        raise ValueError(f"{table} has no row {', '.join(map(repr, unknown))}: {_known(cells, unknown)}")
+        raise ValueError(f"{table} has no row {', '.join(map(repr, unknown.values()))}: {_known(cells, unknown)}")
     kinds = [set(rows) & kind for kind in _kinds(cells)]
     chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
     if not chosen:
@@ -88,11 +89,16 @@ def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
     return found
 
 
-def _known(cells: Sequence[Cell], asked: Iterable[str]) -> str:
-    """What --rows may name, in words; of more seeds than were asked for, how to ask for them."""
-    for match in filter(None, map(_SEED.fullmatch, asked)):
+def _known(cells: Sequence[Cell], asked: Mapping[str, str]) -> str:
+    """What --rows may name, in words; of more seeds than were asked for, how to ask for them; of a file with other data
+    or options, which they are."""
+    for match in filter(None, map(_SEED.fullmatch, asked.values())):
         if any(match["name"] in _labels(cell) for cell in cells):
             return f"give --seeds {int(match['seed']) + 1} for that seed"
+    for path in filter(Path.is_file, map(Path, asked)):
+        for result in results_in(path)[:1]:
+            command = result.content["trained"]["command"]
+            return f"give the data, options and seed that are its own (--data, --set, --seeds); it is of `{command}`"
     names = sorted({label for cell in cells for label in _short_labels(cell)})
     return f"there are {', '.join(names)}, and the names of cells (`--dry-run` lists them) and of their result files"
 

@@ -61,9 +61,9 @@ def _files(name: str, cells: Sequence[Cell], folder: Path, skip: Callable[[str],
     if not found:
         return {}
     if name == ABLATION:
-        texts, pictures = (arms_table(found, "."), arms_csv(found)), _ablation_pictures(found)
+        texts, pictures = (f"{arms_table(found, '.')}\n", arms_csv(found)), _ablation_pictures(found)
     else:
-        texts, pictures = (accuracy_table(found, "."), accuracy_csv(found)), _pictures(name, found)
+        texts, pictures = (f"{accuracy_table(found, '.')}\n", accuracy_csv(found)), _pictures(name, found)
     files = {f"{name}.{kind}": text.encode() for kind, text in zip(("md", "csv"), texts, strict=True)} | pictures
     return {folder / file: content for file, content in files.items()}
 
@@ -211,4 +211,5 @@ def _arm_mark(of: Arm) -> ArmMark:
     if of.difference is None:
         return mark
     by_seed = tuple(100 * each.mean for each in of.by_seed.values())
-    return mark._replace(difference=100 * of.difference.mean, interval=100 * of.difference.interval, by_seed=by_seed)
+    mark = mark._replace(difference=100 * of.difference.mean, interval=100 * of.difference.interval)
+    return mark._replace(by_seed=by_seed, covered=of.covered)

@@ -199,7 +199,7 @@ def read_results(folder: Path) -> list[Result]:
 def results_in(path: Path) -> list[Result]:
     """The accuracies of one file; none of a comparison or benchmark, which has rows. An older file has no options that
     are younger: their defaults are filled in."""
-    content = read_result(path)
+    content = read_result(path, "move it away, or remove it")
     if "summary" not in content:
         return []
     try:
@@ -210,18 +210,19 @@ def results_in(path: Path) -> list[Result]:
     return [Result(path, content, learner) for learner in content["summary"]]
 
 
-def read_result(path: Path) -> dict[str, Any]:
-    """The contents of a result file, which says at least what every reader of it needs."""
+def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:
+    """The contents of a result file, which says at least what every reader of it needs. remedy: against a file that is
+    none, where it was not the user who named it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read {path} ({error.strerror or error}): check the path") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no result file ({error}): name one of csn evaluate or a benchmark") from error
+        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark ({error}): {remedy}") from error
     if not isinstance(content, dict) or not (
         {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
     ):
-        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: name one that is")
+        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: {remedy}")
     if content.get("format", FORMAT) != FORMAT:
         raise ValueError(
             f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "

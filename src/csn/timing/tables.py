@@ -66,12 +66,18 @@ def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Pa
         if not (folder / MEASURED).exists():
             return {}
         content = read_result(folder / MEASURED)
-    return {
-        folder / "timing.md": timing_page(content).encode(),
-        folder / "timing.csv": timing_csv(content).encode(),
-        folder / "timing.png": png(timing_figure(content), about=in_words(content, growth=False)),
-        folder / "growth.png": png(growth_figure(content), about=in_words(content, growth=True)),
-    }
+    try:
+        return {
+            folder / "timing.md": timing_page(content).encode(),
+            folder / "timing.csv": timing_csv(content).encode(),
+            folder / "timing.png": png(timing_figure(content), about=in_words(content, growth=False)),
+            folder / "growth.png": png(growth_figure(content), about=in_words(content, growth=True)),
+        }
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged, or of another version
+        raise ValueError(
+            f"{folder / MEASURED} does not hold what `csn reproduce timing` measures ({error!r}): measure anew with "
+            f"--again, or move it away"
+        ) from error
 
 
 def in_words(content: dict[str, Any], *, growth: bool) -> str:
