@@ -61,7 +61,7 @@ DATASETS = {
         lambda options: penn_treebank_text(held_out_from="more", progress=options.progress),
     ),
     "penn-treebank-masked": DataEntry(
-        "the tasks of penn-treebank-unread with four times the training text, in which held-out words are unknown",
+        "the tasks of penn-treebank-unread with five times the training text, in which held-out words are unknown",
         lambda options: load_penn_treebank(held_out_from="more", training_text="masked", progress=options.progress),
         lambda options: penn_treebank_text(held_out_from="more", training_text="masked", progress=options.progress),
     ),
