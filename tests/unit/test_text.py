@@ -139,6 +139,8 @@ def test_masked_training_text_keeps_the_sentences_of_held_out_words_and_hides_th
     assert spelled(data, "val", "big") == [". . a _ cat sat ."]
     with pytest.raises(ValueError, match="'masked' reads sentences of held-out words: choose held_out_from 'more'"):
         small(training_text="masked")
+    with pytest.raises(ValueError, match="training_text must be one of free, masked, got 'all'"):
+        small(training_text="all")
 
 
 def test_repeated_and_one_word_sentences_and_markers() -> None:

@@ -86,7 +86,7 @@ def load_penn_treebank(
     drawn = words is None
     if words is None:
         words = draw_words(sentence_counts([*train, *valid, *test]), TEST_WORDS, DRAWN_RANGE, never=NO_WORDS)
-    variant = {"free": "-unread" if held_out_from == "more" else "", "masked": "-masked"}[training_text]
+    variant = "-masked" if training_text == "masked" else "-unread" if held_out_from == "more" else ""
     return text_dataset(
         f"penn-treebank{'-drawn' if drawn else ''}{variant}",
         train if train_on == "train" else [*train, *valid, *test],
