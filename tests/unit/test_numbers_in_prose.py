@@ -1,0 +1,77 @@
+"""Numbers that sentences quote: each with an interval follows from the result files, or says that it does not."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from csn.results.files import by_seed, published, read_results
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TABLE = re.compile(r"<!-- results [^>]*? -->\n.*?<!-- /results -->", re.DOTALL)  # tested against their files elsewhere
+PARAGRAPH = re.compile(r"\n\s*\n|\n(?=- )")
+NUMBER = re.compile(r"\d+\.\d+ ± \d+\.\d+")
+OF_OTHER_PAPERS = {
+    "49.42 ± 0.78",  # Prototypical Networks on Mini-ImageNet, which the paper's table 2 does not list
+    "68.20 ± 0.66",
+    "99.07 ± 0.16",  # SNAIL's version of 2018
+    "99.78 ± 0.09",
+}
+
+
+def in_words(mean: float, interval: float) -> str:
+    """Without a sign, as in "0.53 ± 0.17 above"."""
+    return f"{abs(100 * mean):.2f} ± {100 * interval:.2f}"
+
+
+def of_tasks(accuracies: np.ndarray) -> str:
+    """Mean and interval of accuracies or differences, one of each task."""
+    return in_words(accuracies.mean(), 1.96 * accuracies.std(ddof=1) / len(accuracies) ** 0.5)
+
+
+@functools.cache
+def what_the_files_say() -> frozenset[str]:
+    """Every accuracy, its mean over seeds, and every difference of two on the same tasks."""
+    folders = {path.parent for path in (ROOT / "results").rglob("*.json")}
+    on_same_tasks = defaultdict(list)
+    for seeds in (seeds for folder in folders for seeds in by_seed(read_results(folder))):
+        accuracies = np.array([each.content["accuracies"][each.learner] for each in seeds])
+        asked = seeds[0].content["evaluation"]
+        key = (seeds[0].data, seeds[0].tasks, asked["seed"], asked["queries"], accuracies.shape[1])
+        on_same_tasks[key] += [*accuracies, accuracies.mean(0)]
+    characters = json.loads((ROOT / "results" / "characters.json").read_text(encoding="utf-8"))
+    said = {in_words(*row["accuracy"]) for row in characters["rows"]}
+    said |= {in_words(*share) for tasks in characters["unknown"]["tasks"].values() for share in tasks.values()}
+    said |= {number for models in published().values() for cells in models.values() for number in cells.values()}
+    for alike in on_same_tasks.values():
+        said |= {of_tasks(one) for one in alike}
+        said |= {of_tasks(one - other) for one, other in itertools.combinations(alike, 2)}
+    return frozenset(said)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_numbers_with_an_interval_follow_from_the_result_files(page: Path) -> None:
+    text = TABLE.sub("", page.read_text(encoding="utf-8"))
+    paragraphs = [paragraph for paragraph in PARAGRAPH.split(text) if "no result file" not in paragraph]
+    quoted = {number for paragraph in paragraphs for number in NUMBER.findall(paragraph)}
+    assert quoted - what_the_files_say() - OF_OTHER_PAPERS == set(), "no result file says so: csn report --difference"
+
+
+def test_a_number_that_no_file_says_would_be_found() -> None:
+    said = what_the_files_say()
+    assert "98.22 ± 0.20" in said  # an accuracy: omniglot-5w1s-adacnn-df-paper.json
+    assert "0.50 ± 0.18" in said  # a difference: adaCNN at 20-way 1-shot, paper less plus
+    assert "98.22 ± 0.21" not in said
+    assert quotes_of_pages() > 100  # the pattern still finds what sentences quote
+
+
+def quotes_of_pages() -> int:
+    return sum(len(NUMBER.findall(TABLE.sub("", page.read_text(encoding="utf-8")))) for page in PAGES)
