@@ -7,6 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from toy_tables import write_result
 
@@ -54,7 +55,8 @@ def test_units_that_say_nothing_are_a_percentage(monkeypatch):
 
 def test_a_bar_says_what_is_not_training_on_tasks(toy, tmp_path):
     cell = plan("strokes", changes=["naming.epochs=3"])[0]
-    each = run_cells._Running(cell, [["data", "list"]], subprocess.Popen(["true"]), (tmp_path / "log").open("wb"))
+    log = (tmp_path / "log").open("wb")
+    each = run_cells._Running(cell, cell.tests, [["data", "list"]], subprocess.Popen(["true"]), log)
     naming = tmp_path / cell.name / "naming"
     assert run_cells._phase(each, tmp_path) == ""  # just begun
     naming.mkdir(parents=True)
@@ -100,10 +102,50 @@ def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
         return "failed"
 
     monkeypatch.setattr("csn.commands.run_cells.progress_bar", watched)
-    monkeypatch.setattr("csn.commands.run_cells._done", lambda cell, runs: before.get(cell.name, 0))
+    monkeypatch.setattr("csn.commands.run_cells._trained", lambda cell, runs: before.get(cell.name, 0))
     monkeypatch.setattr("csn.commands.run_cells._next_command", failed)
     monkeypatch.setattr("csn.reproduce.plan.Cell.train_command", lambda *_, **__: ["data", "list"])
     assert main(["reproduce", "strokes"]) == 1
     assert [cell.config.train.tasks for cell in plan("strokes")] == [8, 8]
     (overall,) = bars[0].tasks
     assert (overall.completed, overall.total, overall.speed) == (6, 6, None)
+
+
+def test_a_cell_that_is_tested_is_not_done(toy, tmp_path):
+    cell = plan("strokes", rows=["adacnn-df"])[0]
+    # Two tasks of 15 queries a class beside its example, against one task of 2 queries with a pass backward that counts
+    # twice.
+    assert cell.config.data.queries == 2
+    worth = [2 * 3 * (1 + 15) / (5 * (1 + 2) * 3), 2 * 5 * (1 + 15) / (5 * (1 + 2) * 3)]
+    assert [cell.worth(test) for test in cell.tests] == pytest.approx(worth)
+    each = run_cells._Running(cell, cell.tests, [["data"], ["list"]], subprocess.Popen(["true"]), io.BytesIO())
+    assert each.tested == ()
+    each.is_testing = True
+    each.commands.pop()
+    assert list(each.tested) == []
+    each.commands.pop()
+    assert each.tested == cell.tests[:1]
+    each.process.wait()
+
+
+def test_the_bar_of_all_cells_is_full_when_the_last_test_is_over(toy, monkeypatch):
+    seen, made = [], run_cells.progress_bar
+
+    def watched(*columns, **options):
+        progress = made(*columns, **options)
+        update = progress.update
+
+        def noted(bar, **fields):
+            update(bar, **fields)
+            testing = any(task.description.startswith("testing") for task in progress.tasks)
+            seen.append((testing, progress.tasks[0].percentage))
+
+        monkeypatch.setattr(progress, "update", noted)
+        return progress
+
+    monkeypatch.setattr("csn.commands.run_cells.progress_bar", watched)
+    assert main(["reproduce", "strokes", "--rows", "prototypical"]) == 0
+    assert seen[-1] == (False, 100)
+    while_testing = [percentage for testing, percentage in seen if testing]
+    assert while_testing
+    assert max(while_testing) < 90  # 8 tasks of training, and a test that counts as some of them

@@ -18,7 +18,7 @@ from csn.engine.naming import FOLDER as NAMING_FOLDER
 from csn.engine.naming import has_named, named_alike
 from csn.engine.run import read_log
 from csn.reproduce.budget import seconds_of_tasks
-from csn.reproduce.cells import Cell
+from csn.reproduce.cells import Asked, Cell
 from csn.reproduce.plan import named_by
 
 POLL = 1.0  # seconds between looks at running cells
@@ -27,13 +27,19 @@ PROMPT = "$ csn "  # before a command in the log of its cell
 
 @dataclass
 class _Running:
-    """A cell at work: its commands still to come, and the one that is running."""
+    """A cell at work: its tests, its commands still to come, and the one that is running."""
 
     cell: Cell
+    tests: Sequence[Asked]
     commands: list[list[str]]
     process: subprocess.Popen[bytes]
     log: io.BufferedWriter
     is_testing: bool = False
+
+    @property
+    def tested(self) -> Sequence[Asked]:
+        """The tests that are behind it, while one is running."""
+        return self.tests[: len(self.tests) - len(self.commands) - 1] if self.is_testing else ()
 
 
 def run_all(
@@ -42,13 +48,19 @@ def run_all(
     """Train and test cells, `--jobs` at a time with so many threads each; those that failed, and why, or None after an
     interruption."""
     waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
-    cost = seconds_of_tasks(cells, everything, results)
-    total = sum(cost[cell.name] * cell.config.train.tasks for cell in cells)
-    done = {cell.name: _done(cell, options.runs) for cell in cells}
+    cost = seconds_of_tasks(cells, everything, results)  # of a training task, in which tests are counted too
+    tests = {cell.name: cell.tests if options.again else cell.missing(results) for cell in cells}
+    work = {cell.name: cell.config.train.tasks + _worth(cell, tests[cell.name]) for cell in cells}
+    before = {cell.name: _trained(cell, options.runs) for cell in cells}
+    done: dict[str, float] = {**before}
+
+    def seconds(tasks: dict[str, float]) -> float:
+        return sum(cost[name] * count for name, count in tasks.items())
+
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
         # What earlier commands trained is there from the start: it says nothing of the speed of this one.
-        paid = sum(cost[name] * tasks for name, tasks in done.items())
-        overall = progress.add_task("all cells", total=total, completed=paid, in_percent=True)  # type: ignore[arg-type]
+        paid = seconds(done)
+        overall = progress.add_task("all cells", total=seconds(work), completed=paid, in_percent=True)  # type: ignore[arg-type]
         bars = {}
         try:
             while waiting or running:
@@ -58,27 +70,27 @@ def run_all(
                     cell = _next(waiting, running, options.runs)
                     waiting.remove(cell)
                     tasks = cell.config.train.tasks
-                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=done[cell.name])
-                    running.append(_start(cell, everything, options, results, threads))
+                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=before[cell.name])
+                    running.append(_start(cell, tests[cell.name], everything, options, results, threads))
                 time.sleep(POLL)
                 for each in list(running):
-                    done[each.cell.name] = _done(each.cell, options.runs)
-                    about = f"{_phase(each, options.runs)}{each.cell.name}"
-                    progress.update(bars[each.cell.name], completed=done[each.cell.name], description=about)
+                    name, trained = each.cell.name, _trained(each.cell, options.runs)
+                    done[name] = trained + _worth(each.cell, each.tested)
+                    about = f"{_phase(each, options.runs)}{name}"
+                    progress.update(bars[name], completed=trained, description=about)
                     if (state := _next_command(each)) == "running":
                         continue
                     running.remove(each)
                     each.log.close()
-                    progress.remove_task(bars.pop(each.cell.name))
-                    unpaid = each.cell.config.train.tasks - done[each.cell.name]  # failed, or out of patience
-                    total -= cost[each.cell.name] * unpaid
+                    progress.remove_task(bars.pop(name))
                     if state == "failed":
-                        why = _why(each.process.returncode, options.runs / f"{each.cell.name}.log")
-                        failed[each.cell.name] = why
-                        state = f"failed: {failed[each.cell.name]}"
-                    say(f"{each.cell.name}: {state}")
-                paid = sum(cost[name] * tasks for name, tasks in done.items())
-                progress.update(overall, total=total, completed=paid)
+                        failed[name] = _why(each.process.returncode, options.runs / f"{name}.log")
+                        state = f"failed: {failed[name]}"
+                    else:
+                        done[name] = trained + _worth(each.cell, each.tests)
+                    work[name] = done[name]  # less than was planned: failed, or out of patience
+                    say(f"{name}: {state}")
+                progress.update(overall, total=seconds(work), completed=seconds(done))
         finally:
             for each in running:
                 each.process.terminate()  # training saves and stops
@@ -97,17 +109,23 @@ def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> C
     return next(free, waiting[0])
 
 
-def _start(cell: Cell, all_cells: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int) -> _Running:
+def _start(
+    cell: Cell,
+    tests: Sequence[Asked],
+    all_cells: Sequence[Cell],
+    options: argparse.Namespace,
+    results: Path,
+    threads: int,
+) -> _Running:
     """The first command of a cell; what it prints goes to a file beside its run."""
     folder = options.runs / cell.name
     resume = folder.exists() and any(folder.iterdir())
-    tests = cell.tests if options.again else cell.missing(results)
     goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
     named = None if goes_on else named_by(cell, all_cells, options.runs)
     commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
     commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")
-    return _Running(cell, commands[1:], _spawn(commands[0], log), log)
+    return _Running(cell, tests, commands[1:], _spawn(commands[0], log), log)
 
 
 def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
@@ -153,7 +171,12 @@ def _why(code: int, log: Path) -> str:
     return next((line.strip() for line in (*errors, *own) if line.strip()), "nothing was said")
 
 
-def _done(cell: Cell, runs: Path) -> int:
+def _worth(cell: Cell, tests: Sequence[Asked]) -> float:
+    """Tests in training tasks of their cell."""
+    return sum(map(cell.worth, tests))
+
+
+def _trained(cell: Cell, runs: Path) -> int:
     """Training tasks of a cell so far, by the log of its run."""
     log = read_log(runs / cell.name)
     return int(log[-1]["tasks"]) if log else 0

@@ -19,6 +19,8 @@ from csn.results.files import read_result
 from csn.results.protocol import QUERIES
 
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
+GROUPS = 200  # all-inclusive tasks, about: the paper's 1000 words, five at a time
+BACKWARD = 2  # passes forward that a pass backward costs
 # Options that the command of a training has words of its own for, and those that say how long to train and how often to
 # look.
 STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
@@ -108,6 +110,12 @@ class Cell:
         """What tests it."""
         out = str(results / self.result(test))
         return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
+
+    def worth(self, test: Asked) -> float:
+        """A test in training tasks of the cell, about, by the examples that pass through the network."""
+        data = self.config.data
+        training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
+        return (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config)) / training
 
     def trained_for(self, **length: int) -> Cell:
         """The same with another length of training: tasks, validate_every, validation_tasks."""
@@ -216,13 +224,17 @@ def _other_options(its: Config, own: Config) -> list[str]:
 def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
     """In what a result is of other tasks than `csn evaluate` would ask. Older files do not say everything, and a
     fingerprint cannot be held against data that are not loaded."""
-    kind = "images" if data_entry(config.data.name).text is None else "sentences"
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
-    wanted |= {"queries": QUERIES[kind], "seed": EVALUATION_SEED, "attention": config.model.attention}
+    wanted |= {"queries": _queries(config), "seed": EVALUATION_SEED, "attention": config.model.attention}
     its = {"formed": "random"} | asked
     # Data by a path are called after it, with or without what follows a dot.
     return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)
+
+
+def _queries(config: Config) -> int:
+    """Of a class in a test task."""
+    return QUERIES["images" if data_entry(config.data.name).text is None else "sentences"]
 
 
 def _otherwise(its: dict[str, Any], own: dict[str, Any]) -> list[str]:
