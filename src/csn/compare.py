@@ -56,6 +56,16 @@ class Contender:
         same = config_from_json(json.dumps(metadata["about"]["config"])) == self.config
         return bool(same and metadata["tasks"] >= self.config.train.tasks)
 
+    def check_folder(self) -> None:
+        """Raise ValueError if its folder has a run of another configuration. A shorter one is no beginning of it here:
+        it had its validations at other tasks."""
+        path = self.folder / "config.json"
+        if path.exists() and config_from_json(path.read_text(encoding="utf-8")) != self.config:
+            raise ValueError(
+                f"{self.folder} is a run of other options or another number of tasks: give those, compare into another "
+                f"folder with --out, or remove it"
+            )
+
 
 def contenders(
     names: Sequence[str],
@@ -71,11 +81,17 @@ def contenders(
     changes: Sequence[str] = (),
 ) -> list[Contender]:
     """One for each name, PRESET or PRESET:RECIPE, all to learn from the same tasks and nothing else."""
-    equal = {
+    equal: dict[str, dict[str, Any]] = {
         "data": {"name": data, "way": way, "shot": shot, "queries": queries},
         "naming": {"epochs": 0},
         "train": {"tasks": tasks, "seed": seed},
     }
+    ours = {f"{section}.{name}" for section, values in equal.items() for name in values} | {"train.validate_every"}
+    if useless := sorted(ours & {change.partition("=")[0].strip() for change in changes}):
+        raise ValueError(
+            f"--set {', '.join(useless)}: the same for all learners of a comparison; tasks have options of their own "
+            f"(--tasks, --way, --shot, --queries, --seed, --data), names are not learned first, and all validate alike"
+        )
     found = []
     for name in names:
         preset, _, own = name.partition(":")

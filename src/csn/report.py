@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,9 @@ from csn.learner import FewShotLearner
 from csn.pictures.drawing import png
 from csn.pictures.episodes import episode_figure, episode_names, learning_curve
 from csn.pictures.sentences import SentenceTask, sentence_figure, sentence_task
+from csn.results.checks import TRAINED
+from csn.results.files import results_in
+from csn.results.writing import checkpoint_sha256
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +63,8 @@ def _markdown(run: TrainedRun, title: str, about: str, *, named: bool) -> str:
     if "perplexity" in run.metadata:
         unit, chosen = "sentences", f", validation perplexity {run.metadata['perplexity']:.1f}"
     best = Accuracy(run.metadata["validation"], run.metadata["interval"])
-    rows = [row for path in sorted(run.folder.glob("result-*.json")) for row in _result_rows(path)]
+    model = checkpoint_sha256(run.folder)
+    rows = [row for path in sorted(run.folder.glob("result-*.json")) for row in _result_rows(path, model)]
     table = ["| tasks | attention | learner | accuracy, 95 % interval |\n|---|---|---|---|", *rows]
     results = "\n".join(table) if rows else f"None yet: `csn evaluate {run.folder}` measures it."
     naming = "![Naming the training classes, before any task](naming_curve.png)\n\n" if named else ""
@@ -97,14 +100,15 @@ def _markdown(run: TrainedRun, title: str, about: str, *, named: bool) -> str:
 """
 
 
-def _result_rows(path: Path) -> list[str]:
+def _result_rows(path: Path, model_sha256: str) -> list[str]:
     """A row of Markdown for each learner of a result file of `csn evaluate`."""
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        of, summary = result["evaluation"], result["summary"].items()
-        formed = "" if of.get("formed", "random") == "random" else f"{of['formed']} "
-        tasks = f"{of['data']}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {formed}{of['split']} tasks"
-        numbers = {learner: Accuracy(value["accuracy"], value["interval"]) for learner, value in summary}
-        return [f"| {tasks} | {of['attention']} | {learner} | {accuracy} |" for learner, accuracy in numbers.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no result of csn evaluate ({error!r}): evaluate again or remove it") from error
+    rows = []
+    for result in results_in(path):
+        of, learner = result.content["evaluation"], result.learner
+        formed = "" if result.formed == "random" else f"{result.formed} "
+        split, attention = of.get("split", "test"), of.get("attention", "soft")
+        tasks = f"{result.data}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {formed}{split} tasks"
+        if learner == TRAINED and result.content["trained"].get("checkpoint_sha256", model_sha256) != model_sha256:
+            learner += ", before training went on"
+        rows.append(f"| {tasks} | {attention} | {learner} | {result.accuracy} |")
+    return rows

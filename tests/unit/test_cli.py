@@ -11,11 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from csn import build, cli
 from csn.build import DataEntry
-from csn.config import Config
+from csn.commands.train import run_with_progress
+from csn.config import Config, load_preset, merge, parse_option
 from csn.data.strokes import load_strokes
+from csn.engine.run import new_trainer
+from csn.engine.train import Trainer
 
 TINY = ["--set", "model.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
 
@@ -179,3 +183,72 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_on_resume() -> No
     assert not [name for name in os.listdir("parts") if name.endswith(".safetensors")]
     assert train("--tasks", "20", "--set", "train.validate_every=10", "--resume", out="parts") == 0
     assert Path("parts/best.safetensors").exists()
+
+
+def test_a_result_of_another_test_is_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    train("--tasks", "4")
+    assert cli.main(["evaluate", "run", "--tasks", "10"]) == 0
+    path = Path("run/result-strokes-test-5w1s.json")
+    before = path.read_bytes()
+    assert cli.main(["evaluate", "run", "--tasks", "6"]) == 2
+    assert "5w1s.json is of another test (tasks 10, here 6): give --out, or move it away" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    assert cli.main(["evaluate", "run", "--tasks", "10"]) == 0  # the same once more
+    assert cli.main(["evaluate", "run", "--tasks", "6", "--attention", "hard"]) == 0
+    hard = json.loads(Path("run/result-strokes-test-5w1s-hard.json").read_text())
+    assert (hard["evaluation"]["attention"], hard["evaluation"]["tasks"]) == ("hard", 6)
+
+
+def test_a_model_without_its_history_makes_no_result(capsys: pytest.CaptureFixture[str]) -> None:
+    train("--tasks", "4")
+    Path("copy").mkdir()
+    Path("copy/best.safetensors").write_bytes(Path("run/best.safetensors").read_bytes())
+    assert cli.main(["evaluate", "copy"]) == 2
+    assert "copy has a model but no log.jsonl and origin.json" in capsys.readouterr().err
+    Path("run/origin.json").write_text("{")
+    assert cli.main(["evaluate", "run"]) == 2
+    assert "origin.json is damaged" in capsys.readouterr().err
+
+
+def test_a_stop_in_the_last_validation_of_naming_is_no_start_of_tasks(tmp_path: Path) -> None:
+    small = ["model.filters=4", "data.way=5", "naming.epochs=1", "train.tasks=4", "train.validation_tasks=4"]
+    config = load_preset("adacnn-df", "plus")
+    for change in small:
+        config = merge(config, parse_option(change))
+    data = build.load_data("strokes")
+    trainer = new_trainer(config, data, tmp_path / "run", device=torch.device("cpu"))
+    first = trainer.first
+    assert first is not None
+    assert run_with_progress(trainer, tmp_path / "run", lambda: first.done) == "interrupted"
+    assert (first.done, trainer.tasks) == (True, 0)
+    del trainer
+    again = new_trainer(config, data, tmp_path / "run", device=torch.device("cpu"), resume=True)
+    assert run_with_progress(again, tmp_path / "run", lambda: False) == "finished"
+    assert again.tasks == 4
+
+
+def test_long_waits_between_validations_are_saved_on_the_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved: list[int] = []
+    monkeypatch.setattr(Trainer, "_save", lambda self: saved.append(self.tasks))
+    options = ("--tasks", "4", "--set", "train.tasks_per_step=1", "--set", "train.validate_every=2")
+    train(*options, out="often")
+    assert saved == [2, 4]
+    monkeypatch.setattr("csn.engine.train.SAVE_EVERY", 0)
+    train(*options, out="always")
+    assert saved[2:] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--seed", "-1"), "train.seed must be at least 0, got -1"),
+        (("--set", "train.patience=-1"), "train.patience must be at least 0, got -1"),
+        (("--device", "cpu:foo"), "cannot read the device 'cpu:foo'"),
+    ],
+)
+def test_options_that_no_training_has(options: tuple[str, str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("--tasks", "4", *options) == 2
+    assert why in capsys.readouterr().err
+    assert not Path("run").exists()

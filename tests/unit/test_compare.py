@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -89,7 +91,7 @@ def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: 
     assert "prototypical: trained before" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in before} == before
     assert run("prototypical", *FEW[2:], "--tasks", "12", "--out", "side") == 2
-    assert "another configuration" in capsys.readouterr().err
+    assert "another number of tasks" in capsys.readouterr().err
 
 
 def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,3 +176,37 @@ def test_sentences_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("matching-sentences", *options, *tiny) == 0
     (row,) = json.loads(Path("side/comparison.json").read_text())["rows"]
     assert row["learner"] == "matching-sentences"
+
+
+@pytest.mark.parametrize("change", ["train.tasks=7", "data.way=3", "train.validate_every=1", "naming.epochs=3"])
+def test_what_is_the_same_for_all_cannot_be_set(change: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("prototypical", *FEW, "--set", change) == 2
+    said = capsys.readouterr().err
+    assert f"--set {change.partition('=')[0]}: the same for all learners of a comparison" in said
+
+
+def test_a_shorter_comparison_is_not_gone_on_with(capsys: pytest.CaptureFixture[str]) -> None:
+    constant = ["adacnn-df:paper", "--out", "side", *FEW]
+    assert run(*constant) == 0
+    before = Path("side/adacnn-df-paper/last.safetensors").read_bytes()
+    assert run(*constant, "--tasks", "16") == 2
+    assert "is a run of other options or another number of tasks" in capsys.readouterr().err
+    assert Path("side/adacnn-df-paper/last.safetensors").read_bytes() == before
+
+
+def test_a_stop_in_the_last_validation_of_a_learner_leaves_out_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = False
+
+    def finished(*_: object) -> str:
+        nonlocal asked
+        asked = True  # by Ctrl-C, after the last look at it
+        return "finished"
+
+    @contextmanager
+    def stop_signal() -> Iterator[Callable[[], bool]]:
+        yield lambda: asked
+
+    monkeypatch.setattr("csn.commands.compare.stop_signal", stop_signal)
+    monkeypatch.setattr("csn.commands.compare.run_with_progress", finished)
+    assert run("prototypical", "matching", *FEW, "--out", "side") == 130
+    assert [path.name for path in Path("side").iterdir()] == ["prototypical"]

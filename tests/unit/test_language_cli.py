@@ -124,6 +124,11 @@ def test_a_text_file_of_ones_own_by_its_path(
         run = Path("runs") / f"{preset}-paper-novel-5w1s-seed0"
         assert cli.main(["evaluate", str(run), "--tasks", "4", "--threads", "1"]) == 0
         assert result(run / "result-novel-test-5w1s.json")["evaluation"]["data"] == "novel"
+    capsys.readouterr()
+    own_text(tmp_path / "novel.txt", 3000)  # the ids of its words are others now
+    for command in ("report", "evaluate"):
+        assert cli.main([command, "runs/adalstm-1-df-paper-novel-5w1s-seed0"]) == 2
+        assert "so word ids mean something else" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

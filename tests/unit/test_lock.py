@@ -60,3 +60,12 @@ def test_a_closed_terminal_asks_to_stop_unless_it_is_ignored():
             assert not should_stop()
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_is_answered_and_the_second_one_ends_at_once(capsys):
+    with stop_signal() as should_stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert should_stop()
+        assert "Ctrl-C again ends at once, without saving" in capsys.readouterr().out
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)

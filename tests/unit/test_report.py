@@ -29,6 +29,7 @@ from csn.commands import report as report_command
 from csn.config import Config, DataConfig, ModelConfig
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import save_checkpoint
+from csn.engine.run import open_run
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
 from csn.pictures import drawing
@@ -298,14 +299,22 @@ def test_csn_report_of_a_run_without_results(run_folder: Path, tmp_path: Path, m
 
 
 def test_csn_report_writes_the_page_and_its_pictures(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = {"data": "toy", "split": "test", "way": 5, "shot": 1, "tasks": 4000}
     result = {
-        "evaluation": {"data": "toy", "split": "test", "way": 5, "shot": 1, "tasks": 4000, "attention": "hard"},
         "summary": {
             "trained": {"accuracy": 0.98765, "interval": 0.00123},
             "nearest neighbour": {"accuracy": 0.4504, "interval": 0.0242},
         },
+        "accuracies": {"trained": [1.0] * 4000, "nearest neighbour": [0.5] * 4000},
+        "config": json.loads(open_run(run_folder).config.to_json()),
+        "trained": {"tasks": 200, "seconds": 1, "seconds_in_all": 1, "validation": 0.5, "validation_curve": []}
+        | {"commit": "", "command": ""},
+        "command": "csn evaluate",
     }
-    (run_folder / "result-toy-test-5w1s.json").write_text(json.dumps(result))
+    of_hard = result | {"evaluation": tasks | {"attention": "hard"}}
+    (run_folder / "result-toy-test-5w1s-hard.json").write_text(json.dumps(of_hard))
+    of_earlier = {"trained": result["trained"] | {"checkpoint_sha256": "0" * 64}, "evaluation": tasks}
+    (run_folder / "result-toy-test-5w1s.json").write_text(json.dumps(result | of_earlier))
     assert main(["report", str(run_folder), "--episode", "3"]) == 0
     printed = capsys.readouterr().out.split()
     for name in ("learning_curve.png", "episode.png", "report.md"):
@@ -317,6 +326,8 @@ def test_csn_report_writes_the_page_and_its_pictures(run_folder: Path, capsys: p
     for part in (
         "| toy, 5-way 1-shot, 4,000 test tasks | hard | trained | 98.77 ± 0.12 % |",
         "| toy, 5-way 1-shot, 4,000 test tasks | hard | nearest neighbour | 45.04 ± 2.42 % |",
+        "| toy, 5-way 1-shot, 4,000 test tasks | soft | trained, before training went on | 98.77 ± 0.12 % |",
+        "| toy, 5-way 1-shot, 4,000 test tasks | soft | nearest neighbour | 45.04 ± 2.42 % |",
         "**62.50 ± 3.00 %**",
         "after 200 tasks",
         "300 of 100,000 tasks",
@@ -340,7 +351,7 @@ def test_csn_report_says_what_is_missing(run_folder: Path, capsys: pytest.Captur
 
     assert "counted from 0, got -1" in complaint("--episode", "-1")
     (run_folder / "result-x.json").write_text("{}")
-    assert "result-x.json is no result of csn evaluate" in complaint()
+    assert "result-x.json is no result file of csn evaluate" in complaint()
     (run_folder / "result-x.json").unlink()
     (run_folder / "log.jsonl").unlink()
     assert "log.jsonl is missing or empty" in complaint()

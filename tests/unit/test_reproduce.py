@@ -302,6 +302,8 @@ def test_the_plan_says_what_results_were_trained_on_and_how_to_take_them_up(toy,
     rows, said = planned("--set", "train.tasks=4800", "--again")
     assert rows == [["4,800", "1/1", "2,400"], ["4,800", "1/1", "8"]]
     assert "results already" not in said
+    rows, said = planned("--again")  # each as long as it was, whatever the other seed had
+    assert rows == [["2,400", "1/1", "2,400"], ["8", "1/1", "8"]]
 
 
 def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from csn import cli
-from csn.config import preset_names
+from csn.config import load_preset, preset_names
 from csn.engine.evaluate import summarise
 from csn.reproduce.markdown import fill, marked_pages
 from csn.reproduce.table_files import all_table_files, table_files
@@ -104,6 +104,24 @@ def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: 
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
     assert result.name == "`adacnn-gradient`, paper, filters=32, learning_rate=0.5, tested with hard attention"
+
+
+@pytest.mark.parametrize(
+    ("preset", "shot", "shown"),
+    [("adalstm-2-df", 3, "57.8"), ("adalstm-2-df", 1, ""), ("adalstm-1-df", 3, "")],
+)
+def test_two_hundred_units_are_the_paper_s_of_two_layers_at_three_shots_alone(
+    tmp_path: Path, preset: str, shot: int, shown: str
+) -> None:
+    content = json.loads((ROOT / "results" / "penn-treebank-5w3s-adalstm-2-df-paper.json").read_text(encoding="utf-8"))
+    config = json.loads(load_preset(preset, "paper").to_json())
+    config["model"]["units"] = 200
+    config["data"]["shot"] = content["evaluation"]["shot"] = shot
+    (tmp_path / "one.json").write_text(json.dumps(content | {"config": config}))
+    (result,) = read_results(tmp_path)
+    assert result.published == shown
+    assert ("units=200" in result.model) == (shown == "")  # or a table has two rows of one name
+    assert result.name == f"`{preset}`, paper, units=200"
 
 
 def test_every_published_row_of_ours_is_a_preset() -> None:

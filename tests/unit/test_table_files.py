@@ -128,3 +128,11 @@ def test_the_table_of_the_ablations_has_those_on_other_data_too(tmp_path, monkey
     (results / "ablation.md").touch()
     assert all_table_files(tmp_path, skip=said.append) == table
     assert said == []
+
+
+def test_a_table_of_data_at_a_path_is_written_anew_too(toy):
+    results = Path("results")
+    write_result(plan("strokes", rows=["prototypical"], data="/my/pets")[0], results)
+    made = table_files("strokes", results, data="/my/pets", skip=pytest.fail)
+    (results / "pets.md").write_text("what once was")
+    assert all_table_files(results, skip=pytest.fail) == made != {}

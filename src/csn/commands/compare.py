@@ -10,7 +10,7 @@ from rich.table import Table
 
 from csn import compare as comparing
 from csn.commands.data import data_name, load
-from csn.commands.terminal import advance, console, given, prepare_machine, progress_bar, say
+from csn.commands.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal
 from csn.commands.train import run_with_progress
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
@@ -39,14 +39,17 @@ def compare(options: argparse.Namespace) -> int:
     if seconds is not None:
         contenders = [comparing.within_budget(each, loaded, seconds, device) for each in contenders]
     for each in contenders:
-        if each.trained:
-            say(f"{each.name}: trained before, in {each.folder}")
-            continue
-        say(f"{each.name}: {each.config.train.tasks} tasks of {about}, into {each.folder}")
-        trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=each.folder.exists())
-        if run_with_progress(trainer, each.folder) == "interrupted":
-            say("interrupted; go on with the same command")
-            return 130
+        each.check_folder()
+    with stop_signal() as should_stop:
+        for each in contenders:
+            if each.trained:
+                say(f"{each.name}: trained before, in {each.folder}")
+                continue
+            say(f"{each.name}: {each.config.train.tasks} tasks of {about}, into {each.folder}")
+            trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=each.folder.exists())
+            if run_with_progress(trainer, each.folder, should_stop) == "interrupted" or should_stop():
+                say("interrupted; go on with the same command")
+                return 130
     queries = given(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])
     results = {}
     with progress_bar("[bold]{task.description}") as progress:

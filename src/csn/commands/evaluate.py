@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
+from typing import Any
 
 import torch
 from rich.table import Table
@@ -17,8 +19,9 @@ from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
-from csn.engine.run import TrainedRun, check_vocabulary, open_run, vocabulary_size
+from csn.engine.run import TrainedRun, check_history, check_vocabulary, open_run, vocabulary_size
 from csn.learner import FewShotLearner
+from csn.results.files import read_result
 from csn.results.protocol import QUERIES, SOURCES, setting_of
 from csn.results.writing import json_bytes, result_content
 
@@ -29,18 +32,22 @@ def evaluate(options: argparse.Namespace) -> int:
     """`csn evaluate`."""
     device = prepare_machine(options)
     run = open_run(options.run, attention=options.attention)
+    check_history(run)
     data = load(asked_data(options, run), run)
     check_vocabulary(run, data)
     source = _source(options, run, data)
     tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
+    setting = setting_of(source, tasks, options.attention or run.config.model.attention)
+    out = options.out or options.run / _file_name(setting, run)
+    if options.out is None:
+        _check_replaced(out, setting)
     results: dict[str, list[float]] = {}
     started = time.monotonic()
     with progress_bar("[bold]{task.description}") as progress:
         for label, learner in _learners(options, run, source).items():
             on_progress = advance(progress, progress.add_task(label, total=tasks))
             results[label] = evaluate_tasks(learner.to(device), source, tasks, device=device, on_progress=on_progress)
-    formed = _formed(options)
-    about = f"{source.way}-way {source.shot}-shot, {tasks} {formed} {source.split} tasks"
+    about = f"{source.way}-way {source.shot}-shot, {tasks} {_formed(options)} {source.split} tasks"
     table = Table("learner", title=f"{data.name}, {about}")
     table.add_column("accuracy, 95 % interval", justify="right")
     for label, accuracies in results.items():
@@ -48,12 +55,26 @@ def evaluate(options: argparse.Namespace) -> int:
     console.print(table)
     if isinstance(source, PartitionSource):
         say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
-    setting = setting_of(source, tasks, options.attention or run.config.model.attention)
-    name = f"result-{data.name}-{source.split}-{source.way}w{source.shot}s"
-    out = options.out or options.run / f"{name}{'' if formed == 'random' else f'-{formed}'}.json"
     write_atomically(out, json_bytes(result_content(run, setting, results, started)))
     say(f"written to {out}")
     return 0
+
+
+def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
+    """Of a result in its run's folder: data, split, size, how tasks were formed, and another attention than trained."""
+    parts = ["result", setting["data"], setting["split"], "{way}w{shot}s".format(**setting)]
+    parts += [setting["formed"]] if setting["formed"] != "random" else []
+    parts += [setting["attention"]] if setting["attention"] != run.config.model.attention else []
+    return "-".join(parts) + ".json"
+
+
+def _check_replaced(path: Path, setting: dict[str, Any]) -> None:
+    """Raise ValueError if a file holds the result of another test, which would be lost."""
+    if not path.exists():
+        return
+    its = read_result(path, "move it away, or give another file with --out").get("evaluation", {})
+    if other := [f"{name} {its.get(name)}, here {value}" for name, value in setting.items() if its.get(name) != value]:
+        raise ValueError(f"{path} is of another test ({'; '.join(other)}): give --out, or move it away")
 
 
 def _formed(options: argparse.Namespace) -> str:

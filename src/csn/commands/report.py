@@ -16,7 +16,7 @@ from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.machine import keep_freed_memory
-from csn.engine.run import TrainedRun, open_run
+from csn.engine.run import TrainedRun, check_vocabulary, open_run
 from csn.pretrained import shipped_names, shipped_run
 from csn.report import write_report
 from csn.reproduce.markdown import fill, marked_pages
@@ -42,9 +42,11 @@ def report(options: argparse.Namespace) -> int:
     _leave_out(asked & {"results", "pages", "data"}, "the report of a run")
     run = open_run(options.run)
     tasks = run.config.data
+    data = load(tasks, run)
+    check_vocabulary(run, data)
     way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
     source = EpisodeSource(
-        load(tasks, run),
+        data,
         "test",
         way=way,
         shot=shot,

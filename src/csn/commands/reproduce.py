@@ -188,6 +188,11 @@ def _with_lengths(
                 say(f"{cell.name}: keeps the {tasks:,} tasks that it began with; remove {run} to begin anew")
             lengthened.append(kept)
             continue
+        if options.again and seconds is None and "train.tasks" not in named:
+            with contextlib.suppress(ValueError):  # what cannot be read is replaced, and settles nothing
+                if (replaces := cell.tested(results)) is not None:  # a number is made again as long as it was
+                    lengthened.append(cell.as_long_as(replaces.config, named))
+                    continue
         if cell.kin not in of_kin and "train.tasks" not in named:
             settled = kin_with_length(cell, everything, options.runs, results, replaced)
             if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):

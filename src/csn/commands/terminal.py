@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -83,6 +83,9 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
+        if number == signal.SIGINT:  # a validation that has begun is finished first, which may take a while
+            with suppress(OSError):
+                say("stopping, and saving before that; Ctrl-C again ends at once, without saving")
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows

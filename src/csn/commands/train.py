@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ def train(options: argparse.Namespace) -> int:
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
     )
-    outcome = run_with_progress(trainer, folder)
+    with stop_signal() as should_stop:
+        outcome = run_with_progress(trainer, folder, should_stop)
     say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
     again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
     say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
@@ -65,14 +66,15 @@ def _run_name(config: Config) -> str:
     return f"{config.preset}-{config.recipe}-{tasks.label}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
 
 
-def run_with_progress(trainer: TrainingLoop, folder: Path) -> Outcome:
+def run_with_progress(trainer: TrainingLoop, folder: Path, should_stop: Callable[[], bool]) -> Outcome:
     """Train with a progress bar and a log, until done or asked to stop."""
     if trainer.first is not None and trainer.first.done:
         trainer.first.run()  # nothing left but to take its best network
         say("the network has learned to name the training classes; now the tasks:")
     elif trainer.first is not None:
         say("first the network learns to name the training classes:")
-        if run_with_progress(trainer.first, trainer.first.folder) == "interrupted":
+        named = run_with_progress(trainer.first, trainer.first.folder, should_stop)
+        if named == "interrupted" or should_stop():  # perhaps in its last validation
             return "interrupted"
         say("and now the tasks:")
     with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:
@@ -81,8 +83,7 @@ def run_with_progress(trainer: TrainingLoop, folder: Path) -> Outcome:
             log(report)
             show(report)
 
-        with stop_signal() as should_stop:
-            return trainer.run(listener, should_stop)
+        return trainer.run(listener, should_stop)
 
 
 @contextmanager

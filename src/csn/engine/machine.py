@@ -18,7 +18,10 @@ def choose_device(name: str) -> torch.device:
     if not available.get(name.partition(":")[0], False):
         there = ", ".join(device for device, yes in available.items() if yes)
         raise ValueError(f"device {name!r} is not available: this machine has {there}")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"cannot read the device {name!r} ({error}): give cpu, cuda, cuda:1, mps or auto") from error
 
 
 def keep_freed_memory() -> None:

@@ -1,6 +1,6 @@
 """A run: one folder with config.json, log.jsonl, last.safetensors and best.safetensors (vocabulary.json for sentences).
 
-`start` trains into it, `open_run` reads a trained model back; both know everything they need from the folder alone.
+`new_trainer` trains into it, `open_run` reads a trained model back; both know all they need from the folder alone.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
     """The best model of a run, ready to predict; `attention` overrides soft or hard."""
     learner, config, metadata = open_model(folder / "best.safetensors", attention=attention)
     made = folder / "origin.json"
-    trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
+    try:
+        trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
+    except ValueError as error:
+        raise ValueError(f"{made} is damaged ({error}): take another copy of it") from error
     return TrainedRun(folder, config, learner, metadata, trained_by, read_log(folder))
 
 
@@ -201,6 +204,16 @@ def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
         f"{run.folder} was trained on {run.config.data.name} with {wanted}; {data.name} has {got}, so word ids mean "
         f"something else: evaluate on a text of the same vocabulary, or train on {data.name}"
     )
+
+
+def check_history(run: TrainedRun) -> None:
+    """Raise ValueError unless a run says how it was trained, which belongs to every number that is made of it."""
+    missing = [name for name, there in (("log.jsonl", run.log), ("origin.json", run.origin)) if not there]
+    if missing:
+        raise ValueError(
+            f"{run.folder} has a model but no {' and '.join(missing)}, so that a result could not say how it was "
+            f"trained: copy the whole folder of the run"
+        )
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

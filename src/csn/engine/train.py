@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_op
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
 from csn.learner import FewShotLearner
+
+SAVE_EVERY = 300.0  # seconds, where validations are further apart: what a power cut may cost
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
 
@@ -101,6 +104,7 @@ class TrainingLoop(ABC):
         """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
         tell = listener or (lambda report: None)
         self.learner.train()
+        saved = time.monotonic()
         while self.tasks < self.config.tasks:
             if self.config.patience is not None and self.since_best > self.config.patience:
                 return "out of patience"
@@ -111,7 +115,10 @@ class TrainingLoop(ABC):
             tell(self._step())
             if self.tasks // self.config.validate_every > before // self.config.validate_every or self.done:
                 tell(self._validate())
-                self._save()
+            elif time.monotonic() - saved < SAVE_EVERY:
+                continue
+            self._save()
+            saved = time.monotonic()
         return "finished"
 
     @property
@@ -122,7 +129,7 @@ class TrainingLoop(ABC):
     @property
     def standing(self) -> str:
         """The best so far, in words."""
-        return f"best validation accuracy {100 * max(self.best, 0):.2f} %"
+        return f"best validation accuracy {100 * self.best:.2f} %" if self.best >= 0 else "no validation yet"
 
     @abstractmethod
     def _step(self) -> StepReport:
@@ -203,9 +210,11 @@ class Trainer(TrainingLoop):
 
 def check_counts(config: TrainConfig) -> None:
     """Raise ValueError if there is nothing to train or to choose a model on."""
-    for name, least in (("tasks", 1), ("tasks_per_step", 1), ("validate_every", 1), ("validation_tasks", 2)):
-        if getattr(config, name) < least:
-            raise ValueError(f"train.{name} must be at least {least}, got {getattr(config, name)}")
+    least_of = {"tasks": 1, "tasks_per_step": 1, "validate_every": 1, "validation_tasks": 2, "patience": 0, "seed": 0}
+    for name, least in least_of.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise ValueError(f"train.{name} must be at least {least}, got {value}")
 
 
 def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:

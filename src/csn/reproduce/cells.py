@@ -222,7 +222,7 @@ def _other_options(its: Config, own: Config) -> list[str]:
 
 
 def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
-    """In what a result is of other tasks than `csn evaluate` would ask. Older files do not say everything, and a
+    """In what a result is of other tasks than those of a test. Older files do not say everything, and a
     fingerprint cannot be held against data that are not loaded."""
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}

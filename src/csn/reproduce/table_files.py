@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from csn.build import DATASETS
 from csn.config import DataConfig, config_from_json
 from csn.pictures.ablation import ArmMark, ablation_figure
 from csn.pictures.drawing import png
@@ -51,8 +52,20 @@ def all_table_files(folder: Path, skip: Callable[[str], None]) -> dict[Path, byt
     files: dict[Path, bytes] = {}
     for name in [path.stem for path in [*folder.glob("*.md"), *folder.glob(f"{ABLATION}/{ABLATION}.md")]]:
         known = name in tables()
-        files |= table_files(name if known else "", folder, data=None if known else name, skip=skip)
+        data = None if known else _data_called(name, folder)
+        files |= table_files(name if known else "", folder, data=data, skip=skip)
     return files
+
+
+def _data_called(label: str, folder: Path) -> str:
+    """What `--data` was for a table of this name: a data set, or the path that its results were trained on."""
+    for path in [] if label in DATASETS else sorted(folder.glob(f"{label}-*.json")):
+        with contextlib.suppress(ValueError):  # of no use
+            for result in results_in(path):
+                name = str(result.content["config"]["data"]["name"])
+                if DataConfig(name).label == label:
+                    return name
+    return label
 
 
 def _files(name: str, cells: Sequence[Cell], folder: Path, skip: Callable[[str], None]) -> dict[Path, bytes]:

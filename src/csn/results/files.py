@@ -27,7 +27,6 @@ FORMAT = 1  # of a result file; files without a number are older and read as thi
 SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
 NAMED_FIRST = NamingConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset names none
-PAPERS_OWN = {"units=200"}  # changes of a preset that the paper made too: its deep adaLSTM at 3 shots
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,17 @@ class Result:
             return ""
         if self.formed == "within-alphabet" or not self.read_as_trained:
             return ""
-        others = set(changes_of(self.content["config"])) - PAPERS_OWN
+        others = set(changes_of(self.content["config"])) - self._papers_own
         if any(not change.startswith("naming.") for change in others):  # it stands beside any naming
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
+
+    @property
+    def _papers_own(self) -> set[str]:
+        """Changes of its preset that the paper made too: a deep adaLSTM has fewer units at 3 shots (appendix A)."""
+        is_deep = self.preset.startswith("adalstm-2-")
+        return {"units=200"} if is_deep and self.content["config"]["data"]["shot"] == 3 else set()
 
     @property
     def read_as_trained(self) -> bool:
@@ -117,7 +122,7 @@ class Result:
         config = self.content["config"]
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
-        parts = [f"`{self.preset}`", self.recipe, *(c for c in changes_of(config) if c not in PAPERS_OWN)]
+        parts = [f"`{self.preset}`", self.recipe, *(c for c in changes_of(config) if c not in self._papers_own)]
         parts += [self.naming] if self.naming else []
         if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
@@ -129,7 +134,7 @@ class Result:
         if self.learner != TRAINED:
             return self.model
         config = self.content["config"]
-        parts = [self.model, *(change for change in changes_of(config) if change in PAPERS_OWN)]
+        parts = [self.model, *(change for change in changes_of(config) if change in self._papers_own)]
         evaluation = self.content["evaluation"]
         if config["data"]["way"] != evaluation["way"]:
             parts.append(f"trained on {config['data']['way']}-way tasks")
