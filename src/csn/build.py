@@ -236,6 +236,7 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
             layers=config.layers,
             dropout=config.embedding_dropout,
             align=config.align,
+            until=config.until,
             shift_rule=config.shift_rule,
         )
     return EncodedFFN(
@@ -246,6 +247,7 @@ def _sentence_base(config: ModelConfig, way: int, vocabulary: int) -> BaseLearne
         layers=config.layers,
         embedding_dropout=config.embedding_dropout,
         dropout=config.dropout[0],
+        until=config.until,
         shift_rule=config.shift_rule,
     )
 
@@ -267,7 +269,9 @@ def _sentence_key(config: ModelConfig, vocabulary: int, size: int) -> nn.Module:
         size=size,
         embedding=config.embedding,
         units=config.units,
+        layers=config.layers,  # as many as the base learner has
         dropout=config.embedding_dropout,
+        until=config.until,
     )
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.base.learner import he_initialise
-from csn.base.sentences import BLANK, PAD, UNKNOWN, SentenceEncoder, WordEmbedding, check_sentences
+from csn.base.sentences import BLANK, PAD, UNKNOWN, SentenceEncoder, Until, WordEmbedding, check_sentences
 from csn.keys import MLPKey
 
 
@@ -54,7 +54,7 @@ class NeighbourKey(nn.Module):
 
 
 class LSTMKey(nn.Module):
-    """A plain LSTM over the whole sentence; the key is a projection of its state after the last word."""
+    """A plain LSTM over the sentence; the key is a projection of its state after the last word it reads."""
 
     def __init__(
         self,
@@ -65,9 +65,12 @@ class LSTMKey(nn.Module):
         units: int = 300,
         layers: int = 1,
         dropout: float = 0.0,
+        until: Until = "end",
     ) -> None:
         super().__init__()
-        self.encoder = SentenceEncoder(vocabulary, embedding=embedding, units=units, layers=layers, dropout=dropout)
+        self.encoder = SentenceEncoder(
+            vocabulary, embedding=embedding, units=units, layers=layers, dropout=dropout, until=until
+        )
         self.output = nn.Linear(units, size)
         he_initialise([self.output])
 

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from csn.base.encoded import EncodedFFN
 from csn.base.lstm import LSTM, LSTMLayer
 from csn.base.recurrence import lstm_layer, pack
-from csn.base.sentences import SentenceEncoder, aligned
+from csn.base.sentences import SentenceEncoder, aligned, read_until
 from csn.conditioning import DirectFeedback, ErrorGradient
 from csn.episode import Episode, Examples
 from csn.memory import MemoryFunction
@@ -226,6 +226,26 @@ def test_encoder_state_is_that_after_the_last_word(float64):
     for found, sentence in zip(encoder(SENTENCES), SENTENCES, strict=True):
         _, (h, _) = encoder.lstm(encoder.embedding(sentence[sentence != 0])[None])
         assert_close(found, h[-1, 0], **EXACT)
+
+
+def test_a_sentence_read_until_its_blank_ends_there(float64):
+    torch.manual_seed(0)
+    assert read_until(SENTENCES, "end") is SENTENCES
+    cut = read_until(SENTENCES, "blank")
+    assert [[word for word in row if word] for row in cut.tolist()] == [[5, 1], [4, 5, 9, 1], [1], [3, 4, 5, 1]]
+    assert_close(cut[cut != 0], SENTENCES[cut != 0])  # no word has moved
+    with pytest.raises(ValueError, match="until their end or their blank, got 'middle'"):
+        read_until(SENTENCES, "middle")
+    for network, reads in (
+        (small(2), lambda until: LSTM(VOCABULARY, WAY, embedding=3, units=4, layers=2, until=until)),
+        (small_encoded(), lambda until: EncodedFFN(VOCABULARY, WAY, embedding=3, units=4, until=until).eval()),
+    ):
+        whole, up_to_blank = reads("end"), reads("blank")
+        for other in (whole, up_to_blank):
+            other.load_state_dict(network.state_dict())
+        assert_close(up_to_blank(SENTENCES).logits, network(cut).logits, **EXACT)
+        assert_close(whole(SENTENCES).logits, network(SENTENCES).logits, **EXACT)
+        assert not torch.allclose(network(cut).logits[0], network(SENTENCES).logits[0])
 
 
 def test_shapes_of_neurons():

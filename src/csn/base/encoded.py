@@ -6,7 +6,7 @@ from torch import Tensor
 
 from csn.base.ffn import FFN
 from csn.base.learner import BaseLearner, BaseOutput, Shifts
-from csn.base.sentences import SentenceEncoder, check_sentences
+from csn.base.sentences import SentenceEncoder, Until, check_sentences
 from csn.neurons import ShiftRule
 
 
@@ -14,7 +14,7 @@ class EncodedFFN(BaseLearner):
     """The encoder is the stem and knows nothing of the task; all layers of the FFN are adapted. Trained jointly.
 
     layers: of the encoder; the FFN has three. embedding_dropout: on the word embeddings; dropout: on every layer of the
-    FFN (appendix A).
+    FFN (appendix A). until: how far the encoder reads a sentence.
     """
 
     ffn_layers = 3
@@ -29,11 +29,12 @@ class EncodedFFN(BaseLearner):
         layers: int = 2,
         embedding_dropout: float = 0.0,
         dropout: float = 0.2,
+        until: Until = "end",
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
         self.encoder = SentenceEncoder(
-            vocabulary, embedding=embedding, units=units, layers=layers, dropout=embedding_dropout
+            vocabulary, embedding=embedding, units=units, layers=layers, dropout=embedding_dropout, until=until
         )
         self.ffn = FFN(units, way, units=units, layers=self.ffn_layers, dropout=dropout, shift_rule=shift_rule)
         self.way, self.activations, self.shift_rule = way, self.ffn.activations, shift_rule
@@ -43,7 +44,7 @@ class EncodedFFN(BaseLearner):
         check_sentences(x, self.encoder.embedding.vocabulary)
 
     def stem(self, x: Tensor) -> Tensor:
-        """(examples, T) ids -> (examples, units): the encoder's state after the last word."""
+        """(examples, T) ids -> (examples, units): the encoder's state after the last word it reads."""
         return self.encoder(x)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:

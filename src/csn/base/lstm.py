@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner, BaseOutput, Shifts, start_uniform
 from csn.base.recurrence import Packing, lstm_layer, pack
-from csn.base.sentences import PAD, Alignment, WordEmbedding, aligned, check_sentences
+from csn.base.sentences import PAD, Alignment, Until, WordEmbedding, aligned, check_sentences, read_until
 from csn.neurons import TANH, ShiftRule, shifted_logits
 
 
@@ -40,7 +40,7 @@ class LSTM(BaseLearner):
     """The base learner of adaLSTM.
 
     vocabulary: word ids; embedding: size of the word embeddings; units: of each layer; dropout: on the embeddings.
-    align: which steps of two sentences correspond (`aligned`).
+    align: which steps of two sentences correspond (`aligned`). until: how far a sentence is read (`read_until`).
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class LSTM(BaseLearner):
         layers: int = 1,
         dropout: float = 0.0,
         align: Alignment = "blank",
+        until: Until = "end",
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
         if layers < 1 or units < 1:
             raise ValueError(f"an LSTM needs at least one layer of one unit, got {layers} of {units}")
-        self.way, self.align, self.shift_rule = way, align, shift_rule
+        self.way, self.align, self.until, self.shift_rule = way, align, until, shift_rule
         self.activations = (TANH,) * layers
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.layers = nn.ModuleList(LSTMLayer(units if layer else embedding, units) for layer in range(layers))
@@ -71,12 +72,12 @@ class LSTM(BaseLearner):
 
     def stem(self, x: Tensor) -> Tensor:
         """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
-        x = aligned(x, self.align)
+        x = aligned(read_until(x, self.until), self.align)
         embedded = self.embedding(x)
         return torch.cat([embedded, (x != PAD).unsqueeze(-1).to(embedded.dtype)], dim=-1)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
-        """Section 2.5 in every layer, and eq. 1, t = T, on top of h after the last word."""
+        """Section 2.5 in every layer, and eq. 1, t = T, on top of h after the last word read."""
         examples, T, _ = features.shape
         packing = pack(features[..., -1] > 0)
         h = F.embedding(packing.index, features.flatten(0, 1))[:, :-1]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 PAD, BLANK, UNKNOWN = 0, 1, 2
 Alignment = Literal["blank", "start", "end"]
 ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
+Until = Literal["end", "blank"]
 
 
 def check_sentences(x: Tensor, vocabulary: int) -> None:
@@ -41,6 +42,20 @@ def aligned(x: Tensor, align: Alignment) -> Tensor:
     return x.gather(1, (real if align == "end" else ~real).to(torch.uint8).argsort(dim=1, stable=True))
 
 
+def read_until(x: Tensor, until: Until) -> Tensor:
+    """What a recurrent network reads of a sentence: (examples, T) -> the same, or PAD after the blank.
+
+    blank: it answers at the step of the missing word, the 'prediction timestep' of section 4.2. end: it reads on to the
+    last word.
+    """
+    if until not in get_args(Until):
+        raise ValueError(f"sentences can be read until their end or their blank, got {until!r}")
+    if until == "end":
+        return x
+    blank = (x == BLANK).int()
+    return x.masked_fill(blank.cumsum(1) - blank > 0, PAD)
+
+
 class WordEmbedding(nn.Module):
     """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them.
 
@@ -65,16 +80,30 @@ class WordEmbedding(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A plain LSTM over its own embeddings: a sentence's state after its last word, whatever PAD surrounds it."""
+    """A plain LSTM over its own embeddings: a sentence's state after the last word it reads, whatever PAD surrounds it.
 
-    def __init__(self, vocabulary: int, *, embedding: int, units: int, layers: int, dropout: float = 0.0) -> None:
+    until: which that is (`read_until`).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        embedding: int,
+        units: int,
+        layers: int,
+        dropout: float = 0.0,
+        until: Until = "end",
+    ) -> None:
         super().__init__()
+        self.until = until
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.lstm = nn.LSTM(embedding, units, layers, batch_first=True)
         initialise_lstm(self.lstm)
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, T) -> (examples, units). Sentences are moved to step 0, so that no PAD comes before a word."""
+        x = read_until(x, self.until)
         lengths = (x != PAD).sum(1)
         states, _ = self.lstm(self.embedding(aligned(x, "start")[:, : int(lengths.max())]))
         return states[torch.arange(len(x), device=x.device), lengths - 1]

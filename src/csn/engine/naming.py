@@ -33,7 +33,7 @@ TEMPERATURE = 10.0  # of the cosines by which validation tasks are answered
 # What the network is made of, whoever compares its outputs.
 _NETWORK = (
     *("base", "filters", "width", "units", "layers", "norm", "key_size"),
-    *("key", "neighbours", "key_layers", "embedding", "embedding_dropout"),
+    *("key", "until", "neighbours", "key_layers", "embedding", "embedding_dropout"),
 )
 
 

@@ -24,7 +24,7 @@ from csn.engine.evaluate import Accuracy, summarise
 from csn.results.checks import LEARNERS, TRAINED, problem_of_result
 
 FORMAT = 1  # of a result file; files without a number are older and read as this one
-SENTENCES_ONLY = {"align", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
+SENTENCES_ONLY = {"align", "until", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
 NAMED_FIRST = NamingConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset names none
 
