@@ -190,14 +190,15 @@ def _with_lengths(
             continue
         if options.again and seconds is None and "train.tasks" not in named:
             with contextlib.suppress(ValueError):  # what cannot be read is replaced, and settles nothing
-                if (replaces := cell.tested(results)) is not None:  # a number is made again as long as it was
-                    lengthened.append(cell.as_long_as(replaces.config, named))
+                if (replaced_one := cell.tested(results)) is not None:
+                    lengthened.append(cell.as_long_as(replaced_one.config, named))
+                    if lengthened[-1] != cell:
+                        say(f"{cell.name}: as long as the result it replaces")
                     continue
         if cell.kin not in of_kin and "train.tasks" not in named:
             settled = kin_with_length(cell, everything, options.runs, results, replaced)
             if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):
-                own = "the result it replaces" if options.again else "its other result"
-                whom = own if settled.name == cell.name else settled.name
+                whom = "its other result" if settled.name == cell.name else settled.name
                 say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
             elif settled is None and seconds is not None and cell.config.model.learner == "lstm-lm":
                 say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
