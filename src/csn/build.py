@@ -189,6 +189,7 @@ def _base_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, v
             filters=config.filters,
             dropout=(first, middle, last),
             norm=config.norm,
+            precision=config.precision,
             shift_rule=config.shift_rule,
         )
     if config.base == "resnet":
@@ -200,6 +201,7 @@ def _base_learner(config: ModelConfig, input_shape: tuple[int, ...], way: int, v
             units=config.units,
             dropout=(first, middle, last),
             norm=config.norm,
+            precision=config.precision,
             shift_rule=config.shift_rule,
         )
     return FFN(
@@ -218,10 +220,23 @@ def _key_function(config: ModelConfig, input_shape: tuple[int, ...], vocabulary:
         return _sentence_key(config, vocabulary, size)
     if config.base == "cnn":
         channels, height, width = input_shape
-        return CNNKey((channels, height, width), size=size, filters=config.filters, norm=config.norm)
+        return CNNKey(
+            (channels, height, width),
+            size=size,
+            filters=config.filters,
+            norm=config.norm,
+            precision=config.precision,
+        )
     if config.base == "resnet":
         channels, height, width = input_shape
-        return ResNetKey((channels, height, width), size=size, width=config.width, units=config.units, norm=config.norm)
+        return ResNetKey(
+            (channels, height, width),
+            size=size,
+            width=config.width,
+            units=config.units,
+            norm=config.norm,
+            precision=config.precision,
+        )
     return MLPKey(math.prod(input_shape), size=size, units=config.units, layers=config.layers)
 
 

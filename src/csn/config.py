@@ -19,6 +19,7 @@ else:
     import tomli as tomllib
 
 from csn.base.cnn import Norm
+from csn.base.precision import Precision
 from csn.base.sentences import Alignment, Until
 from csn.baselines.finetune import Head
 from csn.baselines.maml import Order, Rate
@@ -59,7 +60,8 @@ class ModelConfig:
 
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
     filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
-    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. shifted: layers that the shifts of "csn"
+    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. precision: in which the CNN and the ResNet
+    convolve below their adapted layers, and in the key function. shifted: layers that the shifts of "csn"
     reach. feedback: whether training follows the error of direct feedback into the base learner. align: which steps of
     two sentences correspond, in the LSTM of "lstm". until: how far LSTMs read a sentence. embedding, embedding_dropout,
     key, neighbours (words on either side of the blank) and key_layers (over them): for sentences; the key "context"
@@ -93,6 +95,7 @@ class ModelConfig:
     layers: int = 3
     dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
+    precision: Precision = "float32"
     shift_rule: ShiftRule = "squashed"
     shifted: ShiftedLayers = "all"
     align: Alignment = "blank"

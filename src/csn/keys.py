@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from csn.base.cnn import ConvStack, Norm, check_images, pooled_size
 from csn.base.learner import he_initialise
+from csn.base.precision import Precision
 from csn.base.resnet import FEATURES, FILTERS, UNITS, BlockStack, NormedConv, check_side, halve, scaled
 
 
@@ -18,11 +19,18 @@ class CNNKey(nn.Module):
     """A CNN of the base learner's shape: five convolutions, then a linear layer to the key (section 4.1)."""
 
     def __init__(
-        self, image: tuple[int, int, int], *, size: int = 64, filters: int = 64, layers: int = 5, norm: Norm = "none"
+        self,
+        image: tuple[int, int, int],
+        *,
+        size: int = 64,
+        filters: int = 64,
+        layers: int = 5,
+        norm: Norm = "none",
+        precision: Precision = "float32",
     ) -> None:
         super().__init__()
         self.image = image
-        self.convolutions = ConvStack(image[0], filters, layers, norm=norm)
+        self.convolutions = ConvStack(image[0], filters, layers, norm=norm, precision=precision)
         self.output = nn.Linear(filters * pooled_size(image, layers), size)
         he_initialise(self.modules())
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -44,12 +52,13 @@ class ResNetKey(nn.Module):
         width: float = 1.0,
         units: int = UNITS,
         norm: Norm = "none",
+        precision: Precision = "float32",
     ) -> None:
         super().__init__()
         check_side(image)
         self.image = image
         filters = tuple(scaled(number, width) for number in FILTERS)
-        self.blocks = BlockStack(image[0], filters, norm)
+        self.blocks = BlockStack(image[0], filters, norm, precision)
         self.features = NormedConv(filters[-1], scaled(FEATURES, width), 1, norm)
         self.hidden = nn.Linear(scaled(FEATURES, width), scaled(units, width))
         self.output = nn.Linear(scaled(units, width), size)

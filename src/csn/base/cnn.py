@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
+from csn.base.precision import Precision, convolving_in
 from csn.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
 
 Norm = Literal["none", "batch", "group"]
@@ -22,8 +23,18 @@ Norm = Literal["none", "batch", "group"]
 class ConvStack(nn.Module):
     """Convolution, normalisation, ReLU, pooling, `layers` times over: (examples, channels, h, w) -> the same kind."""
 
-    def __init__(self, channels: int, filters: int, layers: int, *, norm: Norm = "none", dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        channels: int,
+        filters: int,
+        layers: int,
+        *,
+        norm: Norm = "none",
+        dropout: float = 0.0,
+        precision: Precision = "float32",
+    ) -> None:
         super().__init__()
+        self.precision = precision
         sizes = [channels] + [filters] * layers
         self.convolutions = nn.ModuleList(
             nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none") for i, o in itertools.pairwise(sizes)
@@ -33,17 +44,19 @@ class ConvStack(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
-        x = channels_last(self.dropout(x))
-        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-            x = F.relu(pool(norm(convolution(x))))
-        return x
+        h = channels_last(self.dropout(x))
+        with convolving_in(self.precision, x.device):
+            for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+                h = F.relu(pool(norm(convolution(h))))
+        return h.to(x.dtype)
 
 
 class CNN(BaseLearner):
     """The base learner of adaCNN; `image` is (channels, height, width).
 
     dropout: rates for the input, the input of the last convolution and the input of the softmax layer (appendix A).
-    norm: of the two convolutions below the adapted layers. The adapted ones have none, so that eq. 5 stays per example.
+    norm and precision: of the two convolutions below the adapted layers. The adapted ones have no norm, so that eq. 5
+    stays per example.
     """
 
     stem_layers, adapted_layers = 2, 3
@@ -56,12 +69,13 @@ class CNN(BaseLearner):
         filters: int = 64,
         dropout: tuple[float, float, float] = (0.0, 0.0, 0.0),
         norm: Norm = "none",
+        precision: Precision = "float32",
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
         self.image, self.way, self.shift_rule = image, way, shift_rule
         self.activations = (RELU,) * self.adapted_layers
-        self.lower = ConvStack(image[0], filters, self.stem_layers, norm=norm, dropout=dropout[0])
+        self.lower = ConvStack(image[0], filters, self.stem_layers, norm=norm, dropout=dropout[0], precision=precision)
         self.adapted = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(self.adapted_layers))
         self.output = nn.Linear(filters * pooled_size(image, self.stem_layers + self.adapted_layers), way)
         self.dropouts = nn.ModuleList([nn.Identity(), nn.Identity(), nn.Dropout(dropout[1])])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from csn.base.cnn import Norm, channels_last, check_images, normalisation
 from csn.base.learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
+from csn.base.precision import Precision, convolving_in
 from csn.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
 
 FILTERS, FEATURES, UNITS = (64, 96, 128, 256), 1024, 512  # of the blocks, the 1x1 convolution, the hidden FC layer
@@ -67,16 +68,18 @@ class ResBlock(nn.Module):
 class BlockStack(nn.Module):
     """Residual blocks, each but the last followed by pooling and ReLU: (examples, channels, h, w) -> a of the last."""
 
-    def __init__(self, channels: int, filters: tuple[int, ...], norm: Norm) -> None:
+    def __init__(self, channels: int, filters: tuple[int, ...], norm: Norm, precision: Precision = "float32") -> None:
         super().__init__()
+        self.precision = precision
         self.blocks = nn.ModuleList(ResBlock(i, o, norm) for i, o in itertools.pairwise((channels, *filters)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
-        x = self.blocks[0](channels_last(x))
-        for block in self.blocks[1:]:
-            x = block(F.relu(halve(x)))
-        return x
+        with convolving_in(self.precision, x.device):
+            a = self.blocks[0](channels_last(x))
+            for block in self.blocks[1:]:
+                a = block(F.relu(halve(a)))
+        return a.to(x.dtype)
 
 
 class ResNet(BaseLearner):
@@ -86,6 +89,7 @@ class ResNet(BaseLearner):
     fully connected layers (appendix A). norm: after every convolution. Batch norm below the lowest adapted
     preactivations is ordinary. Above them it would mix examples into each other's gradients (eq. 5), so the
     description phase goes by its running statistics there; those are gathered in the prediction phase of training.
+    precision: of the blocks below them.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class ResNet(BaseLearner):
         units: int = UNITS,
         dropout: tuple[float, float, float] = (0.0, 0.0, 0.0),
         norm: Norm = "none",
+        precision: Precision = "float32",
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
@@ -106,7 +111,7 @@ class ResNet(BaseLearner):
         *lower, last = (scaled(filters, width) for filters in FILTERS)
         features, units = scaled(FEATURES, width), scaled(units, width)
         self.input_dropout = nn.Dropout(dropout[0])
-        self.lower = BlockStack(image[0], tuple(lower), norm)
+        self.lower = BlockStack(image[0], tuple(lower), norm, precision)
         self.block = ResBlock(lower[-1], last, norm)
         self.features = NormedConv(last, features, 1, norm)
         self.hidden_dropout, self.hidden = nn.Dropout(dropout[1]), nn.Linear(features, units)

@@ -19,7 +19,7 @@ from csn.commands.terminal import console, given, say
 from csn.config import DataConfig
 from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
-from csn.engine.machine import keep_freed_memory
+from csn.engine.machine import check_precision, keep_freed_memory
 from csn.reproduce.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.reproduce.cells import Cell, changed_names
 from csn.reproduce.plan import ABLATION, plan
@@ -217,6 +217,7 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
     data = load(_data_of(cell)[0])
     vocabulary = None if data.vocabulary is None else len(data.vocabulary)
     torch.manual_seed(0)
+    check_precision(config.model.precision)
     learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
     keep_freed_memory()
     before = torch.get_num_threads()

@@ -1,12 +1,23 @@
-"""What the engine asks of the machine: a device, and an allocator that keeps large blocks."""
+"""What the engine asks of the machine: a device, an allocator that keeps large blocks, and arithmetic that works."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import platform
+import subprocess
+import sys
 
 import torch
 
+from csn.base.precision import Precision
+
+_PROBE = """
+import torch
+with torch.autocast("cpu", torch.bfloat16):
+    x = torch.ones(2, 16, 8, 8, requires_grad=True)
+    torch.nn.Conv2d(16, 16, 3)(x).sum().backward()
+"""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -22,6 +33,18 @@ def choose_device(name: str) -> torch.device:
         return torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"cannot read the device {name!r} ({error}): give cpu, cuda, cuda:1, mps or auto") from error
+
+
+def check_precision(precision: Precision) -> None:
+    """Raise ValueError if this machine cannot compute in a precision: some processors claim instructions that end the
+    process, so another one tries them first."""
+    if precision == "bfloat16" and not _has_bfloat16():
+        raise ValueError("this machine cannot convolve in bfloat16: leave out model.precision, or set it to float32")
+
+
+@functools.cache
+def _has_bfloat16() -> bool:
+    return subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, check=False).returncode == 0
 
 
 def keep_freed_memory() -> None:

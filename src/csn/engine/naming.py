@@ -32,7 +32,7 @@ FOLDER = "naming"  # of a run
 TEMPERATURE = 10.0  # of the cosines by which validation tasks are answered
 # What the network is made of, whoever compares its outputs.
 _NETWORK = (
-    *("base", "filters", "width", "units", "layers", "norm", "key_size"),
+    *("base", "filters", "width", "units", "layers", "norm", "precision", "key_size"),
     *("key", "until", "neighbours", "key_layers", "embedding", "embedding_dropout"),
 )
 

@@ -87,7 +87,7 @@ class Result:
         if self.formed == "within-alphabet" or not self.read_as_trained:
             return ""
         others = set(changes_of(self.content["config"])) - self._papers_own
-        if any(not change.startswith("naming.") for change in others):  # it stands beside any naming
+        if any(not change.startswith(("naming.", "precision=")) for change in others):  # it stands beside any of them
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
