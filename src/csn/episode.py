@@ -69,16 +69,21 @@ class Episode:
 
 def check_examples(examples: Examples, way: int, max_way: int) -> None:
     """Raise ValueError unless `examples` describe `way` classes that a learner of `max_way` outputs can tell apart."""
-    if not 2 <= way <= max_way:
-        raise ValueError(
-            f"this learner was built for 2 to {max_way} ways, got {way}: use fewer classes or train with a larger way"
-        )
+    check_way(way, max_way)
     if len(examples) == 0 or examples.x.shape[0] == 0:
         raise ValueError("the support is empty: a task needs at least one labelled example")
     low, high = int(examples.y.min()), int(examples.y.max())
     if low < 0 or high >= way:
         raise ValueError(f"labels of a {way}-way task must lie in [0, {way}), got {low} to {high}")
     check_finite(examples.x)
+
+
+def check_way(way: int, max_way: int) -> None:
+    """Raise ValueError unless a learner of `max_way` outputs can tell `way` classes apart."""
+    if not 2 <= way <= max_way:
+        raise ValueError(
+            f"this learner was built for 2 to {max_way} ways, got {way}: use fewer classes or train with a larger way"
+        )
 
 
 def check_query_labels(episode: Episode) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from csn.episode import Episode, Examples, SupportOf, check_query_labels
 
 Task = Any
 """Whatever a learner makes of a support set. State lives here, never in the module."""
+
+Encoded = Sequence[Tensor]
+"""What a learner works out of examples before it knows their task, one row per example in each of the tensors."""
 
 
 class EpisodeOutput(NamedTuple):
@@ -43,6 +46,17 @@ class FewShotLearner(nn.Module, ABC):
     def episode_logits(self, episode: Episode) -> Tensor:
         """Both phases; a learner may override it where doing them together is cheaper."""
         return self.predict(episode.query.x, self.describe(episode.support, episode.way))
+
+    def encode(self, x: Tensor) -> Encoded | None:
+        """What is the same for an example in every task, (examples, *input) -> (examples, ...) each; None for nothing.
+
+        In evaluation mode a test encodes an example once, however many of its tasks have it.
+        """
+        return None
+
+    def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
+        """Both phases from encoded examples: (b, n, ...) each with labels (b, n), and (b, m, ...) -> (b, m, way)."""
+        raise NotImplementedError(f"{type(self).__name__} encodes no examples")
 
     def forward(self, episode: Episode) -> EpisodeOutput:
         """Loss and logits of a batch of tasks: what the engine calls and DDP wraps."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from csn.base.learner import BaseLearner
 from csn.conditioning import Conditioning, DirectFeedback, write
-from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
-from csn.learner import FewShotLearner, ordinary
+from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, check_way, support_way
+from csn.learner import Encoded, FewShotLearner, ordinary
 from csn.memory import Attention, MemoryFunction, TaskMemory
 from csn.neurons import ShiftedLayers, shifted_layers
 
@@ -85,10 +85,22 @@ class CSN(FewShotLearner):
         check_examples(support, episode.way, self.way)
         b, n = support.y.shape
         check_finite(query.x)
-        x = torch.cat([self._flat(support.x), self._flat(query.x)])
-        keys, features = self.key_function(x), self.base.stem(x)
-        memory = self._write(features[: b * n], keys[: b * n], support.y, episode.way)
-        return self._predict(features[b * n :], self._attend(keys[b * n :], memory), memory)
+        encoded = self.encode(torch.cat([self._flat(support.x), self._flat(query.x)]))
+        of_support = [part[: b * n].unflatten(0, (b, n)) for part in encoded]
+        of_queries = [part[b * n :].unflatten(0, (b, -1)) for part in encoded]
+        return self.answer(of_support, support.y, of_queries, episode.way)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and the features below the adapted layers: (examples, *input) -> (examples, ...) each."""
+        return self.key_function(x), self.base.stem(x)
+
+    def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
+        """Both phases from keys and features."""
+        check_way(way, self.way)
+        keys, features = (part.flatten(0, 1) for part in support)
+        memory = self._write(features, keys, labels, way)
+        keys, features = (part.flatten(0, 1) for part in queries)
+        return self._predict(features, self._attend(keys, memory), memory)
 
     def _flat(self, x: Tensor) -> Tensor:
         """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""

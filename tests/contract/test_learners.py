@@ -317,3 +317,19 @@ def test_nearest_neighbour_distances_are_exact_for_many_queries():
     logits = learner.predict(x, task)
     own = logits[0, torch.arange(30), torch.arange(30) % 2]
     assert own.abs().max() < 1e-3
+
+
+def test_answers_from_encoded_examples_are_those_of_the_episode(case):
+    learner, episode = case.learner(), case.episode(shot=2)
+    examples = [learner.encode(part.x.flatten(0, 1)) for part in (episode.support, episode.query)]
+    if examples[0] is None:
+        with pytest.raises(NotImplementedError, match="encodes no examples"):
+            learner.answer([], episode.support.y, [], WAY)
+        return
+    support, queries = (
+        [part.unflatten(0, labels.shape) for part in encoded]
+        for encoded, labels in zip(examples, (episode.support.y, episode.query.y), strict=True)
+    )
+    assert_close(learner.answer(support, episode.support.y, queries, WAY), learner(episode).logits, **EXACT)
+    with pytest.raises(ValueError, match=f"built for 2 to {WAY} ways, got {WAY + 1}"):
+        learner.answer(support, episode.support.y, queries, WAY + 1)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, support_way
-from csn.learner import FewShotLearner
+from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, check_way, support_way
+from csn.learner import Encoded, FewShotLearner
 
 
 class Embedded(NamedTuple):
@@ -65,6 +65,15 @@ class EmbeddingLearner(FewShotLearner):
     def episode_logits(self, episode: Episode) -> Tensor:
         """Both phases, with support and query in one call of the network."""
         return self.compare(*self._embed_episode(episode))
+
+    def encode(self, x: Tensor) -> tuple[Tensor]:
+        """The embeddings: (examples, *input) -> (examples, d)."""
+        return (self.embedding(x),)
+
+    def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
+        """Compare embeddings."""
+        check_way(way, self.way)
+        return self.compare(queries[0], self.remember(support[0], labels, way))
 
     def _embed(self, x: Tensor) -> Tensor:
         """(b, n, *input) -> (b, n, d)."""

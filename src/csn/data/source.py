@@ -129,22 +129,29 @@ class EpisodeSource:
 
     def batch(self, first: int, tasks: int) -> Episode:
         """Episodes first ... first + tasks - 1 as one batch; label j is the j-th drawn class."""
-        drawn = [self.rows(index) for index in range(first, first + tasks)]
-        support = np.stack([rows for rows, _ in drawn]).reshape(tasks, -1)
-        query = np.stack([rows for _, rows in drawn]).reshape(tasks, -1)
-        labels = torch.arange(self.way).expand(tasks, self.way)
+        support, query = self.batch_rows(first, tasks)
         return Episode(
-            Examples(self._shown(support), labels.repeat_interleave(self.shot, dim=1)),
-            Examples(self._examples(query), labels.repeat_interleave(self.queries, dim=1)),
+            Examples(self._shown(support), self.labels(tasks, self.shot)),
+            Examples(self.examples(query), self.labels(tasks, self.queries)),
             self.way,
         )
 
+    def batch_rows(self, first: int, tasks: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the supports (tasks, examples) and the queries of the same episodes, class by class."""
+        drawn = [self.rows(index) for index in range(first, first + tasks)]
+        support, query = (np.stack(rows).reshape(tasks, -1) for rows in zip(*drawn, strict=True))
+        return support, query
+
+    def labels(self, tasks: int, each: int) -> Tensor:
+        """(tasks, examples) of so many examples of each class."""
+        return torch.arange(self.way).expand(tasks, self.way).repeat_interleave(each, dim=1)
+
     def _shown(self, rows: np.ndarray) -> Tensor:
         """The support: examples, or (tasks, examples, 1) words."""
-        return self._examples(rows) if self._words is None else self._words[torch.from_numpy(rows)].unsqueeze(-1)
+        return self.examples(rows) if self._words is None else self._words[torch.from_numpy(rows)].unsqueeze(-1)
 
-    def _examples(self, rows: np.ndarray) -> Tensor:
-        """(tasks, examples, *input)."""
+    def examples(self, rows: np.ndarray) -> Tensor:
+        """Rows of any shape -> (..., *input)."""
         return as_input(self.classes.x[torch.from_numpy(rows)])
 
 

@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from csn.data.source import EpisodeSource
-from csn.learner import FewShotLearner
+from csn.episode import check_finite
+from csn.learner import Encoded, FewShotLearner
 
 EVALUATION_SEED = 2018  # the same validation and test tasks for every model and training seed
 IMAGES_PER_BATCH = 400
+KEPT_BYTES = 2**31  # of encoded examples, at most
 
 
 class Accuracy(NamedTuple):
@@ -49,16 +52,75 @@ def evaluate(
     training = learner.training
     learner.eval()
     per_batch = max(1, IMAGES_PER_BATCH // (source.way * (source.shot + source.queries)))
+    encodings = Encodings(learner, source, device)
     accuracies: list[float] = []
     try:
         for first in range(0, tasks, per_batch):
-            episode = source.batch(first, min(per_batch, tasks - first)).to(device)
-            accuracies += task_accuracies(learner(episode).logits, episode.query.y).tolist()
+            count = min(per_batch, tasks - first)
+            logits = encodings.logits(first, count)
+            if logits is None:
+                logits = learner(source.batch(first, count).to(device)).logits
+            labels = source.labels(count, source.queries).to(device)
+            accuracies += task_accuracies(logits, labels).tolist()
             if on_progress:
                 on_progress(len(accuracies))
     finally:
         learner.train(training)
     return accuracies
+
+
+class Encodings:
+    """What a learner in evaluation mode makes of a split's examples before it knows their task, each worked out once.
+
+    A thousand tasks ask about a few thousand examples again and again, and nearly all of the time goes into networks
+    that see one example at a time.
+    """
+
+    def __init__(self, learner: FewShotLearner, source: EpisodeSource, device: torch.device | str) -> None:
+        self.learner, self.source, self.device = learner, source, device
+        self._known = np.zeros(len(source.classes.x), dtype=bool)
+        self._kept: list[Tensor] | None = None
+        self._of_use = True
+
+    def logits(self, first: int, tasks: int) -> Tensor | None:
+        """(tasks, queries, way) of these episodes; None if there is nothing to encode, or too much to keep."""
+        support, query = self.source.batch_rows(first, tasks)
+        if self._of_use:
+            self._encode(np.union1d(support, query))
+        if not self._of_use:
+            return None
+        labels = self.source.labels(tasks, self.source.shot).to(self.device)
+        return self.learner.answer(self._rows(support), labels, self._rows(query), self.source.way)
+
+    def _encode(self, rows: np.ndarray) -> None:
+        """Those of them that are new."""
+        new = rows[~self._known[rows]]
+        if len(new) == 0:
+            return
+        x = self.source.examples(new).to(self.device)
+        check_finite(x)
+        encoded = self.learner.encode(x)
+        if encoded is not None and self._kept is None:
+            self._kept = room_for(encoded, len(self._known))
+        if encoded is None or self._kept is None:
+            self._of_use = False
+            return
+        for kept, part in zip(self._kept, encoded, strict=True):
+            kept[torch.from_numpy(new)] = part
+        self._known[new] = True
+
+    def _rows(self, rows: np.ndarray) -> list[Tensor]:
+        """(tasks, examples) -> (tasks, examples, ...) each."""
+        assert self._kept is not None
+        return [kept[torch.from_numpy(rows)] for kept in self._kept]
+
+
+def room_for(encoded: Encoded, examples: int) -> list[Tensor] | None:
+    """Tensors like these with a row for each of so many examples, in the same memory format; None if too large."""
+    rows = [part[:1].expand(examples, *part.shape[1:]) for part in encoded]
+    if sum(part.numel() * part.element_size() for part in rows) > KEPT_BYTES:
+        return None
+    return [torch.empty_like(part) for part in rows]
 
 
 def task_accuracies(logits: Tensor, labels: Tensor) -> Tensor:
