@@ -54,6 +54,14 @@ def test_an_example_is_encoded_once_however_many_tasks_ask_about_it(monkeypatch)
     assert sum(seen) > TASKS * 4 * 6  # one batch too many: the one that showed how large its encodings are
 
 
+def test_tasks_that_ask_about_most_examples_once_are_not_encoded_first(monkeypatch):
+    asked = learner("prototypical")
+    monkeypatch.setattr(asked, "encode", lambda x: pytest.fail("encoded"))
+    evaluate(asked, source(), CLASSES * EACH // 24)  # as many examples as there are
+    with pytest.raises(pytest.fail.Exception, match="encoded"):
+        evaluate(asked, source(), CLASSES * EACH // 24 + 1)
+
+
 def test_a_learner_that_encodes_nothing_is_asked_task_by_task():
     accuracies = evaluate(build_learner(ModelConfig(learner="nearest"), (1, 8, 8), 4), source(), TASKS)
     assert len(accuracies) == TASKS

@@ -51,13 +51,15 @@ def evaluate(
     """Accuracy on each of the source's first `tasks` episodes, the learner in evaluation mode."""
     training = learner.training
     learner.eval()
-    per_batch = max(1, IMAGES_PER_BATCH // (source.way * (source.shot + source.queries)))
-    encodings = Encodings(learner, source, device)
+    examples = source.way * (source.shot + source.queries)
+    per_batch = max(1, IMAGES_PER_BATCH // examples)
+    repeats = tasks * examples > len(source.classes.x)
+    encodings = Encodings(learner, source, device) if repeats else None
     accuracies: list[float] = []
     try:
         for first in range(0, tasks, per_batch):
             count = min(per_batch, tasks - first)
-            logits = encodings.logits(first, count)
+            logits = encodings.logits(first, count) if encodings else None
             if logits is None:
                 logits = learner(source.batch(first, count).to(device)).logits
             labels = source.labels(count, source.queries).to(device)
@@ -73,7 +75,7 @@ class Encodings:
     """What a learner in evaluation mode makes of a split's examples before it knows their task, each worked out once.
 
     A thousand tasks ask about a few thousand examples again and again, and nearly all of the time goes into networks
-    that see one example at a time.
+    that see one example at a time. Fewer tasks ask about most examples once, and have no use for it.
     """
 
     def __init__(self, learner: FewShotLearner, source: EpisodeSource, device: torch.device | str) -> None:
@@ -84,9 +86,10 @@ class Encodings:
 
     def logits(self, first: int, tasks: int) -> Tensor | None:
         """(tasks, queries, way) of these episodes; None if there is nothing to encode, or too much to keep."""
+        if not self._of_use:
+            return None
         support, query = self.source.batch_rows(first, tasks)
-        if self._of_use:
-            self._encode(np.union1d(support, query))
+        self._encode(np.union1d(support, query))
         if not self._of_use:
             return None
         labels = self.source.labels(tasks, self.source.shot).to(self.device)
