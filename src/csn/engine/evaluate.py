@@ -82,35 +82,33 @@ class Encodings:
         self.learner, self.source, self.device = learner, source, device
         self._known = np.zeros(len(source.classes.x), dtype=bool)
         self._kept: list[Tensor] | None = None
-        self._of_use = True
+        self._refused = False
 
     def logits(self, first: int, tasks: int) -> Tensor | None:
         """(tasks, queries, way) of these episodes; None if there is nothing to encode, or too much to keep."""
-        if not self._of_use:
-            return None
         support, query = self.source.batch_rows(first, tasks)
-        self._encode(np.union1d(support, query))
-        if not self._of_use:
+        if self._refused or not self._encode(np.union1d(support, query)):
+            self._refused = True
             return None
         labels = self.source.labels(tasks, self.source.shot).to(self.device)
         return self.learner.answer(self._rows(support), labels, self._rows(query), self.source.way)
 
-    def _encode(self, rows: np.ndarray) -> None:
-        """Those of them that are new."""
+    def _encode(self, rows: np.ndarray) -> bool:
+        """Those of them that are new; whether that can be done."""
         new = rows[~self._known[rows]]
         if len(new) == 0:
-            return
+            return True
         x = self.source.examples(new).to(self.device)
         check_finite(x)
         encoded = self.learner.encode(x)
         if encoded is not None and self._kept is None:
             self._kept = room_for(encoded, len(self._known))
         if encoded is None or self._kept is None:
-            self._of_use = False
-            return
+            return False
         for kept, part in zip(self._kept, encoded, strict=True):
             kept[torch.from_numpy(new)] = part
         self._known[new] = True
+        return True
 
     def _rows(self, rows: np.ndarray) -> list[Tensor]:
         """(tasks, examples) -> (tasks, examples, ...) each."""
