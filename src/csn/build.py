@@ -30,6 +30,9 @@ from csn.memory import MemoryFunction
 from csn.model import CSN
 from csn.sentence_keys import LSTMKey, NeighbourKey
 
+CONVOLVING = ("cnn", "resnet")
+ENCODING = ("csn", "matching", "prototypical", "siamese", "snail", "mann", "finetune")  # examples regardless of a task
+
 DATASETS = {
     "strokes": DataEntry("characters drawn by random stroke programs; embedded, no download", lambda _: load_strokes()),
     "omniglot": DataEntry(
@@ -170,7 +173,13 @@ def _check_input(config: ModelConfig, input_shape: tuple[int, ...], vocabulary: 
             f"base learner {config.base!r} does not read {kind}: cnn, resnet and ffn are for images, lstm and "
             f"lstm-ffn for sentences. Choose another preset or data set"
         )
-    if config.base in ("cnn", "resnet") and (len(input_shape) != 3 or len(config.dropout) != 3):
+    if config.precision != "float32" and (config.base not in CONVOLVING or config.learner not in ENCODING):
+        raise ValueError(
+            f"model.precision={config.precision} is for convolutions that no task adapts: those of "
+            f"{', '.join(ENCODING)} with base {' or '.join(CONVOLVING)}; got {config.learner} with {config.base}. "
+            f"Leave it out"
+        )
+    if config.base in CONVOLVING and (len(input_shape) != 3 or len(config.dropout) != 3):
         raise ValueError(
             f"base learner {config.base!r} takes images of shape (channels, height, width) and three dropout rates, "
             f"got {input_shape} and {config.dropout}"

@@ -25,7 +25,6 @@ from csn.config import Config, config_from_json, load_preset, merge, parse_optio
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
-from csn.engine.machine import check_precision
 from csn.engine.origin import origin
 from csn.engine.run import open_run
 from csn.learner import FewShotLearner
@@ -229,14 +228,14 @@ def _validated(contender: Contender) -> Contender:
 
 def _build(config: Config, data: Dataset) -> FewShotLearner:
     vocabulary = None if data.vocabulary is None else len(data.vocabulary)
-    check_precision(config.model.precision)
     return build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
 
 
 def _floor(config: Config, data: Dataset) -> nn.Module:
     """The two networks of a CSN of the same size for this data."""
     preset = load_preset(FLOORS["images" if data.vocabulary is None else "sentences"])
-    csn = _build(merge(preset, {"data": {"way": config.data.way}, "model": {"filters": config.model.filters}}), data)
+    alike = {"filters": config.model.filters, "precision": config.model.precision}
+    csn = _build(merge(preset, {"data": {"way": config.data.way}, "model": alike}), data)
     assert isinstance(csn, CSN)
     return floor_of(csn)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
 
 from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.data.source import ClassExamples, Dataset, EpisodeSource
 from csn.engine import evaluate as engine
-from csn.engine.evaluate import evaluate, room_for
+from csn.engine.evaluate import encodings_for, evaluate
 
 CLASSES, EACH, TASKS = 6, 8, 60
 
@@ -46,20 +45,48 @@ def test_an_example_is_encoded_once_however_many_tasks_ask_about_it(monkeypatch)
     asked, seen = learner("prototypical"), []
     network = asked.embedding.forward
     monkeypatch.setattr(asked.embedding, "forward", lambda x: seen.append(len(x)) or network(x))
+    monkeypatch.setattr(engine, "ENCODED_AT_ONCE", 7)
     evaluate(asked, source(), TASKS)
-    assert sum(seen) == CLASSES * EACH
+    assert sum(seen) == 1 + CLASSES * EACH  # and one to see how large encodings are
+    assert max(seen) == 7
     seen.clear()
     monkeypatch.setattr(engine, "KEPT_BYTES", 0)
     evaluate(asked, source(), TASKS)
-    assert sum(seen) > TASKS * 4 * 6  # one batch too many: the one that showed how large its encodings are
+    assert sum(seen) == 1 + TASKS * 4 * 6
 
 
-def test_tasks_that_ask_about_most_examples_once_are_not_encoded_first(monkeypatch):
+def test_tasks_that_have_most_examples_to_themselves_are_not_encoded_first():
     asked = learner("prototypical")
-    monkeypatch.setattr(asked, "encode", lambda x: pytest.fail("encoded"))
-    evaluate(asked, source(), CLASSES * EACH // 24)  # as many examples as there are
-    with pytest.raises(pytest.fail.Exception, match="encoded"):
-        evaluate(asked, source(), CLASSES * EACH // 24 + 1)
+    most = CLASSES * EACH * engine.REPEATED // 24  # tasks that ask about so many examples
+    assert encodings_for(asked, source(), 1, "cpu") is None
+    assert encodings_for(asked, source(), most + 1, "cpu") is not None
+
+
+def test_only_examples_that_are_asked_about_are_kept(monkeypatch):
+    few = source()
+    monkeypatch.setattr(few, "_draw_classes", lambda rng, index: np.array([5, 0, 3, 1]))
+    encodings = encodings_for(learner(), few, TASKS, "cpu")
+    kept = [row for c in (0, 1, 3, 5) for row in range(c * EACH, (c + 1) * EACH)]
+    assert encodings.rows.tolist() == kept
+    assert {len(part) for part in encodings.kept} == {len(kept)}
+
+
+def test_encodings_keep_their_memory_format_and_have_a_limit(monkeypatch):
+    asked = learner()
+    encodings = encodings_for(asked, source(), TASKS, "cpu")
+    keys, features = encodings.kept
+    assert keys.shape == (CLASSES * EACH, 64)
+    assert features.is_contiguous(memory_format=torch.channels_last)
+    assert not features.is_contiguous()
+    size = keys.numel() * keys.element_size() + features.numel() * features.element_size()
+    monkeypatch.setattr(engine, "KEPT_BYTES", size - 1)
+    assert encodings_for(asked, source(), TASKS, "cpu") is None
+
+
+def test_a_support_told_in_words_is_not_taken_for_examples(monkeypatch):
+    told = source()
+    monkeypatch.setattr(told, "_words", torch.zeros(CLASSES * EACH))
+    assert encodings_for(learner(), told, TASKS, "cpu") is None
 
 
 def test_a_learner_that_encodes_nothing_is_asked_task_by_task():
@@ -79,15 +106,3 @@ def test_examples_that_are_not_finite_are_refused():
     broken.classes.x[:] = torch.nan
     with pytest.raises(ValueError, match="NaN or infinite"):
         evaluate(learner(), broken, TASKS)
-
-
-def test_room_has_the_memory_format_of_what_it_is_for(monkeypatch):
-    features = torch.randn(3, 8, 4, 5).contiguous(memory_format=torch.channels_last)
-    keys, kept = room_for((torch.randn(3, 7), features), 10)
-    assert keys.shape == (10, 7)
-    assert kept.shape == (10, 8, 4, 5)
-    assert kept.is_contiguous(memory_format=torch.channels_last)
-    kept[torch.tensor([4, 9, 2])] = features
-    assert_close(kept[torch.tensor([[9], [2]])].flatten(0, 1), features[1:])
-    monkeypatch.setattr(engine, "KEPT_BYTES", 4 * 10 * (7 + 8 * 4 * 5) - 1)
-    assert room_for((torch.randn(3, 7), features), 10) is None

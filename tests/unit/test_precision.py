@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import subprocess
+import sys
+from typing import get_args, get_type_hints
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from csn.build import build_learner
-from csn.config import ModelConfig
+from csn import compare
+from csn.base.cnn import ConvStack
+from csn.build import ENCODING, build_learner, load_data
+from csn.cli import main
+from csn.config import Config, ModelConfig, load_preset, merge
 from csn.engine import machine
+from csn.engine.checkpoint import save_checkpoint
+from csn.engine.run import open_model
+from csn.engine.train import model_tensors
 from csn.episode import Episode, Examples
+from csn.learner import FewShotLearner
 from csn.reproduce.plan import plan
 
+CPU = torch.device("cpu")
 IMAGE = (3, 16, 16)
 WAY = 3
+
+
+def model(precision: str, base: str = "resnet", conditioning: str = "df") -> ModelConfig:
+    sizes = {"filters": 8, "width": 0.1, "units": 80}
+    return ModelConfig(base=base, conditioning=conditioning, norm="batch", precision=precision, **sizes)  # type: ignore[arg-type]
 
 
 def learner(precision: str, base: str = "resnet", conditioning: str = "df"):
     """The same weights in any precision, the softmax layer as after some training."""
     torch.manual_seed(0)
-    config = ModelConfig(
-        base=base, conditioning=conditioning, filters=8, width=0.1, units=80, norm="batch", precision=precision
-    )  # type: ignore[arg-type]
-    built = build_learner(config, IMAGE, WAY)
+    built = build_learner(model(precision, base, conditioning), IMAGE, WAY)
     torch.nn.init.normal_(built.base.output.weight, std=0.3)
     return built
 
@@ -49,7 +65,7 @@ def test_answers_are_those_of_float32_but_for_rounding(base, conditioning):
 
 
 @pytest.mark.parametrize("base", ["cnn", "resnet"])
-def test_adapted_layers_see_ordinary_numbers(base):
+def test_everything_above_the_stem_is_computed_in_float32(base):
     full, half = (learner(precision, base).eval() for precision in ("float32", "bfloat16"))
     x = episode().support.x[0]
     features = half.base.stem(x)
@@ -90,20 +106,66 @@ def test_float32_leaves_a_callers_own_autocast_alone():
     assert not torch.equal(inside, full.base.stem(episode().support.x[0]))
 
 
-def test_a_machine_whose_instructions_end_the_process_is_told_so(monkeypatch):
-    machine._has_bfloat16.cache_clear()
+@pytest.fixture
+def without_bfloat16(monkeypatch):
+    """A processor that claims instructions which end the process."""
+    machine._gains_by_bfloat16.cache_clear()
     monkeypatch.setattr(machine, "_PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    try:
-        with pytest.raises(ValueError, match=r"cannot convolve in bfloat16: leave out model\.precision"):
-            machine.check_precision("bfloat16")
-        machine.check_precision("float32")
-    finally:
-        machine._has_bfloat16.cache_clear()
+    yield
+    machine._gains_by_bfloat16.cache_clear()
+
+
+def test_a_machine_whose_instructions_end_the_process_is_told_so(without_bfloat16):
+    with pytest.raises(ValueError, match=r"fails or gains nothing on this machine's cpu: .*model\.precision=float32"):
+        machine.check_precision("bfloat16", CPU)
+    machine.check_precision("float32", CPU)
+
+
+def test_a_table_whose_cells_cannot_be_trained_here_says_so_first(without_bfloat16, tmp_path, capsys):
+    asked = ["reproduce", "mini-imagenet", "--rows", "adaresnet-df", "paper", "5w1s", "--results", str(tmp_path)]
+    assert main([*asked, "--runs", str(tmp_path / "runs")]) == 2
+    assert "--set model.precision=float32" in " ".join(capsys.readouterr().err.split())
+    assert main([*asked, "--dry-run"]) == 0
+
+
+def test_a_model_that_was_trained_in_bfloat16_is_read_in_float32_elsewhere(without_bfloat16, tmp_path):
+    half = learner("bfloat16")
+    config = merge(Config(), {"model": dataclasses.asdict(model("bfloat16")), "data": {"way": WAY}})
+    about = {"config": json.loads(config.to_json()), "input": list(IMAGE)}
+    save_checkpoint(tmp_path / "best.safetensors", model_tensors(half), {"about": about})
+    with pytest.warns(RuntimeWarning, match="read in float32"):
+        opened, _, _ = open_model(tmp_path / "best.safetensors")
+    with torch.no_grad():
+        assert_close(opened(episode()).logits, learner("float32").eval()(episode()).logits)
 
 
 def test_the_probe_is_a_program_that_runs():
-    compile(machine._PROBE, "probe", "exec")
-    exec(machine._PROBE, {})
+    run = subprocess.run([sys.executable, "-c", machine._PROBE], capture_output=True, check=False)
+    assert run.stderr == b""
+    assert run.returncode in (0, 1)  # gains by bfloat16, or not
+
+
+@pytest.mark.parametrize(
+    "options", [{"learner": "maml"}, {"learner": "metanet"}, {"base": "ffn"}, {"base": "lstm", "key": "lstm"}]
+)
+def test_networks_that_tasks_adapt_or_that_do_not_convolve_are_refused(options):
+    shape, vocabulary = ((9,), 20) if options.get("base") == "lstm" else (IMAGE, None)
+    with pytest.raises(ValueError, match=r"model\.precision=bfloat16 is for convolutions that no task adapts"):
+        build_learner(ModelConfig(precision="bfloat16", **options), shape, WAY, vocabulary)
+
+
+def test_learners_that_may_have_it_are_those_that_encode():
+    for name in get_args(get_type_hints(ModelConfig)["learner"]):
+        base = {"base": "lstm"} if name == "lstm-lm" else {}
+        shape, vocabulary = ((9,), 20) if base else (IMAGE, None)
+        built = build_learner(ModelConfig(learner=name, filters=8, **base), shape, WAY, vocabulary)
+        assert (type(built).encode is not FewShotLearner.encode) == (name in ENCODING)
+
+
+def test_the_floor_of_a_comparison_has_the_precision_of_what_it_is_for():
+    config = merge(load_preset("adacnn-df"), {"model": {"precision": "bfloat16", "filters": 8}})
+    floor = compare._floor(config, load_data("strokes"))
+    assert {module.precision for module in floor.modules() if isinstance(module, ConvStack)} == {"bfloat16"}
 
 
 def test_the_wide_adaresnet_of_the_table_convolves_in_bfloat16():

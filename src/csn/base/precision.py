@@ -1,6 +1,7 @@
 """Convolutions in half of the bits, which takes about half of the time where a machine has instructions for it.
 
-Only layers that are never shifted, and the key function, may be computed so: eqs. 1 to 7 see ordinary numbers.
+Only layers that are never shifted, and those of the key function, may be computed so. What eqs. 1 to 7 make of their
+outputs is computed in ordinary numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def convolving_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Where convolutions have bfloat16 inputs and weights and add up in float32; weights stay as they are.
+    """Where convolutions read and write bfloat16 and add up in float32; weights are kept as they are.
 
     With "float32" nothing changes, so that a caller's own autocast has its way.
     """

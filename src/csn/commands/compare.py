@@ -14,6 +14,7 @@ from csn.commands.terminal import advance, console, given, prepare_machine, prog
 from csn.commands.train import run_with_progress
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
+from csn.engine.machine import check_precision
 from csn.engine.run import new_trainer
 from csn.pictures.drawing import png
 from csn.pictures.episodes import comparison_figure
@@ -35,6 +36,7 @@ def compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"compare-{loaded.name}-{options.way}w{options.shot}s"
     contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
     for each in contenders:
+        check_precision(each.config.model.precision, device)
         comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
     if seconds is not None:
         contenders = [comparing.within_budget(each, loaded, seconds, device) for each in contenders]

@@ -37,6 +37,8 @@ def evaluate(options: argparse.Namespace) -> int:
     check_vocabulary(run, data)
     source = _source(options, run, data)
     tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
+    if tasks < 2:
+        raise ValueError(f"an interval needs at least 2 tasks, got {tasks}: give --tasks 2 or more")
     setting = setting_of(source, tasks, options.attention or run.config.model.attention)
     out = options.out or options.run / _file_name(setting, run)
     if options.out is None:

@@ -45,6 +45,9 @@ def reproduce(options: argparse.Namespace) -> int:
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
     open_cells = cells if options.again else _without_results(cells, results)
+    if not options.dry_run or options.budget is not None:
+        for cell in open_cells:
+            check_precision(cell.config.model.precision, torch.device("cpu"))
     open_cells = _with_lengths(open_cells, everything, options, results)
     _show_plan(cells, open_cells, options, results)
     if options.dry_run:
@@ -217,7 +220,6 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
     data = load(_data_of(cell)[0])
     vocabulary = None if data.vocabulary is None else len(data.vocabulary)
     torch.manual_seed(0)
-    check_precision(config.model.precision)
     learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
     keep_freed_memory()
     before = torch.get_num_threads()

@@ -109,6 +109,11 @@ class EpisodeSource:
         self._words = _class_words(data, classes) if support == "words" else None
         self._form()
 
+    @property
+    def tells_words(self) -> bool:
+        """Whether a support is told in words."""
+        return self._words is not None
+
     def _form(self) -> None:
         """How classes come together in tasks, for a source that has more to say than that each draws its own."""
 

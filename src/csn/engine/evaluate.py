@@ -12,11 +12,13 @@ from torch import Tensor
 
 from csn.data.source import EpisodeSource
 from csn.episode import check_finite
-from csn.learner import Encoded, FewShotLearner
+from csn.learner import FewShotLearner
 
 EVALUATION_SEED = 2018  # the same validation and test tasks for every model and training seed
 IMAGES_PER_BATCH = 400
-KEPT_BYTES = 2**31  # of encoded examples, at most
+ENCODED_AT_ONCE = 80  # examples; convolutions are fastest by some dozens, and larger batches cost memory
+REPEATED = 2  # times that examples are asked about on average, before encoding them once is worth while
+KEPT_BYTES = 3 * 2**30  # of encoded examples, at most
 
 
 class Accuracy(NamedTuple):
@@ -51,17 +53,16 @@ def evaluate(
     """Accuracy on each of the source's first `tasks` episodes, the learner in evaluation mode."""
     training = learner.training
     learner.eval()
-    examples = source.way * (source.shot + source.queries)
-    per_batch = max(1, IMAGES_PER_BATCH // examples)
-    repeats = tasks * examples > len(source.classes.x)
-    encodings = Encodings(learner, source, device) if repeats else None
+    per_batch = max(1, IMAGES_PER_BATCH // (source.way * (source.shot + source.queries)))
     accuracies: list[float] = []
     try:
+        encodings = encodings_for(learner, source, tasks, device)
         for first in range(0, tasks, per_batch):
             count = min(per_batch, tasks - first)
-            logits = encodings.logits(first, count) if encodings else None
-            if logits is None:
+            if encodings is None:
                 logits = learner(source.batch(first, count).to(device)).logits
+            else:
+                logits = encodings.logits(slice(first, first + count))
             labels = source.labels(count, source.queries).to(device)
             accuracies += task_accuracies(logits, labels).tolist()
             if on_progress:
@@ -71,57 +72,68 @@ def evaluate(
     return accuracies
 
 
-class Encodings:
-    """What a learner in evaluation mode makes of a split's examples before it knows their task, each worked out once.
+@torch.no_grad()
+def encodings_for(
+    learner: FewShotLearner, source: EpisodeSource, tasks: int, device: torch.device | str
+) -> Encodings | None:
+    """Room for the examples of a source's first `tasks` episodes as a learner in evaluation mode encodes them.
 
     A thousand tasks ask about a few thousand examples again and again, and nearly all of the time goes into networks
-    that see one example at a time. Fewer tasks ask about most examples once, and have no use for it.
+    that see one example at a time. None where tasks have most examples to themselves, where there is nothing to encode,
+    or too much to keep.
+    """
+    support, query = source.batch_rows(0, tasks)
+    rows = np.unique(np.concatenate([support, query], axis=1))
+    if source.tells_words or support.size + query.size < REPEATED * len(rows):
+        return None
+    one = learner.encode(source.examples(rows[:1]).to(device))
+    if one is None or len(rows) * sum(part.numel() * part.element_size() for part in one) > KEPT_BYTES:
+        return None
+    kept = [torch.empty_like(part.expand(len(rows), *part.shape[1:])) for part in one]  # of the same memory format
+    return Encodings(learner, source, device, rows, support, query, kept)
+
+
+class Encodings:
+    """Examples of some episodes, encoded when an episode first asks about them.
+
+    rows: of the examples, in order; support, query: (tasks, examples) rows of the episodes; kept: an encoding of each.
     """
 
-    def __init__(self, learner: FewShotLearner, source: EpisodeSource, device: torch.device | str) -> None:
-        self.learner, self.source, self.device = learner, source, device
-        self._known = np.zeros(len(source.classes.x), dtype=bool)
-        self._kept: list[Tensor] | None = None
-        self._refused = False
+    def __init__(
+        self,
+        learner: FewShotLearner,
+        source: EpisodeSource,
+        device: torch.device | str,
+        rows: np.ndarray,
+        support: np.ndarray,
+        query: np.ndarray,
+        kept: list[Tensor],
+    ) -> None:
+        self.learner, self.source, self.device, self.rows, self.kept = learner, source, device, rows, kept
+        self._support, self._query = (np.searchsorted(rows, asked) for asked in (support, query))
+        self._known = np.zeros(len(rows), dtype=bool)
 
-    def logits(self, first: int, tasks: int) -> Tensor | None:
-        """(tasks, queries, way) of these episodes; None if there is nothing to encode, or too much to keep."""
-        support, query = self.source.batch_rows(first, tasks)
-        if self._refused or not self._encode(np.union1d(support, query)):
-            self._refused = True
-            return None
-        labels = self.source.labels(tasks, self.source.shot).to(self.device)
-        return self.learner.answer(self._rows(support), labels, self._rows(query), self.source.way)
+    def logits(self, tasks: slice) -> Tensor:
+        """(tasks, queries, way) of these episodes."""
+        support, query = self._support[tasks], self._query[tasks]
+        self._encode(np.union1d(support, query))
+        labels = self.source.labels(len(support), self.source.shot).to(self.device)
+        return self.learner.answer(self._of(support), labels, self._of(query), self.source.way)
 
-    def _encode(self, rows: np.ndarray) -> bool:
-        """Those of them that are new; whether that can be done."""
-        new = rows[~self._known[rows]]
-        if len(new) == 0:
-            return True
-        x = self.source.examples(new).to(self.device)
-        check_finite(x)
-        encoded = self.learner.encode(x)
-        if encoded is not None and self._kept is None:
-            self._kept = room_for(encoded, len(self._known))
-        if encoded is None or self._kept is None:
-            return False
-        for kept, part in zip(self._kept, encoded, strict=True):
-            kept[torch.from_numpy(new)] = part
+    def _encode(self, places: np.ndarray) -> None:
+        """Those of them that are new."""
+        new = places[~self._known[places]]
+        for first in range(0, len(new), ENCODED_AT_ONCE):
+            some = new[first : first + ENCODED_AT_ONCE]
+            x = self.source.examples(self.rows[some]).to(self.device)
+            check_finite(x)
+            for kept, part in zip(self.kept, self.learner.encode(x) or (), strict=True):
+                kept[torch.from_numpy(some)] = part
         self._known[new] = True
-        return True
 
-    def _rows(self, rows: np.ndarray) -> list[Tensor]:
+    def _of(self, places: np.ndarray) -> list[Tensor]:
         """(tasks, examples) -> (tasks, examples, ...) each."""
-        assert self._kept is not None
-        return [kept[torch.from_numpy(rows)] for kept in self._kept]
-
-
-def room_for(encoded: Encoded, examples: int) -> list[Tensor] | None:
-    """Tensors like these with a row for each of so many examples, in the same memory format; None if too large."""
-    rows = [part[:1].expand(examples, *part.shape[1:]) for part in encoded]
-    if sum(part.numel() * part.element_size() for part in rows) > KEPT_BYTES:
-        return None
-    return [torch.empty_like(part) for part in rows]
+        return [kept[torch.from_numpy(places)] for kept in self.kept]
 
 
 def task_accuracies(logits: Tensor, labels: Tensor) -> Tensor:

@@ -7,16 +7,27 @@ import functools
 import platform
 import subprocess
 import sys
+import warnings
 
 import torch
 
 from csn.base.precision import Precision
 
+# Convolutions as networks have them, forward and back, in either precision; fails if bfloat16 is slower: where it is
+# emulated it takes three times as long, where a processor has instructions for it a third.
 _PROBE = """
-import torch
-with torch.autocast("cpu", torch.bfloat16):
-    x = torch.ones(2, 16, 8, 8, requires_grad=True)
-    torch.nn.Conv2d(16, 16, 3)(x).sum().backward()
+import time, torch
+torch.set_num_threads(1)
+x = torch.ones(8, 64, 16, 16, requires_grad=True).contiguous(memory_format=torch.channels_last)
+layers = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.Conv2d(64, 64, 1))
+layers = layers.to(memory_format=torch.channels_last)
+def seconds(half):
+    started = time.perf_counter()
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        layers(x).sum().backward()
+    return time.perf_counter() - started
+times = [(seconds(False), seconds(True)) for _ in range(10)]
+raise SystemExit(min(half for _, half in times) > min(full for full, _ in times))
 """
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -35,16 +46,32 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(f"cannot read the device {name!r} ({error}): give cpu, cuda, cuda:1, mps or auto") from error
 
 
-def check_precision(precision: Precision) -> None:
-    """Raise ValueError if this machine cannot compute in a precision: some processors claim instructions that end the
-    process, so another one tries them first."""
-    if precision == "bfloat16" and not _has_bfloat16():
-        raise ValueError("this machine cannot convolve in bfloat16: leave out model.precision, or set it to float32")
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Raise ValueError if a device cannot convolve in a precision, or only more slowly than in float32."""
+    if precision == "bfloat16" and not _gains_by_bfloat16(device.type):
+        raise ValueError(
+            f"convolving in bfloat16 fails or gains nothing on this machine's {device.type}: take float32, with --set "
+            f"model.precision=float32 where a preset or table has bfloat16"
+        )
+
+
+def usable_precision(precision: Precision) -> Precision:
+    """The one to open a trained model in: its own, or float32 where this machine's processor has no use for that."""
+    if precision == "bfloat16" and not _gains_by_bfloat16("cpu"):
+        warnings.warn("this machine gains nothing by bfloat16: the model is read in float32", RuntimeWarning, 2)
+        return "float32"
+    return precision
 
 
 @functools.cache
-def _has_bfloat16() -> bool:
-    return subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, check=False).returncode == 0
+def _gains_by_bfloat16(device: str) -> bool:
+    """Some processors claim instructions that end the process, so another one tries them first."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return (
+        device == "cpu"
+        and subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, check=False).returncode == 0
+    )
 
 
 def keep_freed_memory() -> None:

@@ -31,7 +31,7 @@ from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
 from csn.engine.lengthen import lengthened, restate
 from csn.engine.lock import lock_folder
-from csn.engine.machine import check_precision
+from csn.engine.machine import check_precision, usable_precision
 from csn.engine.naming import NamingTrainer
 from csn.engine.origin import origin
 from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
@@ -80,7 +80,7 @@ def new_trainer(
     }
     if data.vocabulary is not None:
         about["vocabulary"] = describe_vocabulary(data.vocabulary)
-    check_precision(config.model.precision)
+    check_precision(config.model.precision, device)
     learner = build_learner(config.model, input_shape, config.data.way, vocabulary_size(about))
     trainer: TrainingLoop
     if text is None:
@@ -177,7 +177,7 @@ def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLear
     about = metadata["about"]
     config = config_from_json(json.dumps(about["config"]))
     model = config.model if attention is None else dataclasses.replace(config.model, attention=attention)  # type: ignore[arg-type]
-    check_precision(model.precision)
+    model = dataclasses.replace(model, precision=usable_precision(model.precision))
     learner = build_learner(model, tuple(about["input"]), config.data.way, vocabulary_size(about))
     learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     return learner.eval(), config, metadata

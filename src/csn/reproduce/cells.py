@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csn.build import data_entry
+from csn.build import ENCODING, data_entry, reads_sentences
 from csn.config import Config, DataConfig, config_from_json, merge
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.lengthen import LENGTH as LENGTHENED
@@ -21,6 +21,7 @@ from csn.results.protocol import QUERIES
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
 GROUPS = 200  # all-inclusive tasks, about: the paper's 1000 words, five at a time
 BACKWARD = 2  # passes forward that a pass backward costs
+ASKED_AGAIN = 5  # times that the images of a test are asked about, about, where they are encoded once
 # Options that the command of a training has words of its own for, and those that say how long to train and how often to
 # look.
 STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
@@ -115,7 +116,9 @@ class Cell:
         """A test in training tasks of the cell, about, by the examples that pass through the network."""
         data = self.config.data
         training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
-        return (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config)) / training
+        asked = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
+        encoded = self.config.model.learner in ENCODING and not reads_sentences(self.config.model)
+        return asked / training / (ASKED_AGAIN if encoded else 1)
 
     def trained_for(self, **length: int) -> Cell:
         """The same with another length of training: tasks, validate_every, validation_tasks."""
