@@ -154,6 +154,7 @@ def _csn(config: ModelConfig, base: BaseLearner, key_function: nn.Module) -> CSN
         temperature=config.temperature,
         attention=config.attention,
         guard=config.guard,
+        quiet=config.quiet,
         shifted=config.shifted,
     )
 

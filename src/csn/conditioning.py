@@ -152,6 +152,10 @@ class ErrorGradient:
         """The output layer's information for errors y_hat - y (b, n, C): the error is the gradient there."""
         return SparseInfo(error, self.p)
 
+    def rest(self, like: Tensor) -> Tensor:
+        """What a neuron without a gradient is told: (k,)."""
+        return SparseInfo(like.new_zeros(()), self.p).dense()
+
 
 class DirectFeedback:
     """Eq. 7: I_{t,i,l} = sigma'(a_{t,l}) (y_hat'_i - y'_i), for all layers at once and without backpropagation.
@@ -194,6 +198,10 @@ class DirectFeedback:
         C = error.shape[-1]
         own_first = (torch.arange(C)[:, None] + torch.arange(C)[None, :]) % C
         return DenseInfo(error[..., own_first.to(error.device)])
+
+    def rest(self, like: Tensor) -> Tensor:
+        """What a neuron that is off is told: (C,), C being the size of g's first layer `like` (units, C)."""
+        return like.new_zeros(like.shape[-1])
 
 
 Conditioning = ErrorGradient | DirectFeedback

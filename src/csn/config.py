@@ -61,15 +61,16 @@ class ModelConfig:
     learner: its network is the base learner and a key function for "csn", the key function alone for the others.
     filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
     (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. precision: in which the CNN and the ResNet
-    convolve below their adapted layers, and in the key function. shifted: layers that the shifts of "csn"
-    reach. feedback: whether training follows the error of direct feedback into the base learner. align: which steps of
-    two sentences correspond, in the LSTM of "lstm". until: how far LSTMs read a sentence. embedding, embedding_dropout,
+    convolve below their adapted layers, and in the key function. shifted: layers that the shifts of "csn" reach.
+    feedback: whether training follows the error of direct feedback into the base learner. align: which steps of two
+    sentences correspond, in the LSTM of "lstm". until: how far LSTMs read a sentence. embedding, embedding_dropout,
     key, neighbours (words on either side of the blank) and key_layers (over them): for sentences; the key "context"
     reads the rest of the sentence too. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for
     no context. inner_steps, test_steps, inner_rate, rate and order: of MAML; the first three of the Meta-Learner LSTM
-    and (without test_steps) of fine-tuning too. head: of fine-tuning. g_units: of CSN's g, MetaNet's m and d, and the
-    Meta-Learner LSTM. gradient_parts: of a support, which MetaNet's d reads. sequence_length: for which SNAIL is laid
-    out, way + 1 if None. memory_rows, memory_size, heads and units (of its controller): of MANN.
+    and (without test_steps) of fine-tuning too. head: of fine-tuning. guard and quiet: how CSN's g starts. g_units: of
+    CSN's g, MetaNet's m and d, and the Meta-Learner LSTM. gradient_parts: of a support, which MetaNet's d reads.
+    sequence_length: for which SNAIL is laid out, way + 1 if None. memory_rows, memory_size, heads and units (of its
+    controller): of MANN.
     """
 
     learner: Literal[
@@ -111,6 +112,7 @@ class ModelConfig:
     temperature: float | None = None
     attention: Attention = "soft"
     guard: bool = True
+    quiet: bool = False
     distance: Distance = "euclidean"
     context_steps: int = 0
     inner_steps: int = 1

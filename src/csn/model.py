@@ -25,7 +25,8 @@ class CSN(FewShotLearner):
     """A network that shifts its own activations by what it reads back from a memory of the task's examples.
 
     temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
-    guard: make sure that g starts out helpful (see `guard_initialisation`).
+    guard: make sure that g starts out helpful (see `guard_initialisation`). quiet: and that it writes no shift where
+    there is no error.
     shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
     """
 
@@ -39,6 +40,7 @@ class CSN(FewShotLearner):
         temperature: float | None = None,
         attention: Attention = "soft",
         guard: bool = True,
+        quiet: bool = False,
         shifted: ShiftedLayers = "all",
     ) -> None:
         super().__init__()
@@ -56,6 +58,8 @@ class CSN(FewShotLearner):
         self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
         if guard:
             self.guard_initialisation()
+        if quiet:
+            self.quieten_initialisation()
 
     def describe(self, support: Examples, way: int | None = None) -> TaskMemory:
         """The description phase: one memory row per support example."""
@@ -164,3 +168,16 @@ class CSN(FewShotLearner):
             g.initialise()
         g.load_state_dict(start)
         g.scale(max(1, 1 / best))
+
+    @torch.no_grad()
+    def quieten_initialisation(self) -> None:
+        """Move g by a constant, so that a neuron without an error is not shifted at first; d stays as it is.
+
+        The softmax layer starts at 0, so that no gradient reaches the hidden layers and g writes the same shift at each
+        of their neurons. Training feels it as the sum over them: with tens of thousands, plain SGD throws g far to the
+        other side in its first steps, and what it knew of the softmax layer is lost.
+        """
+        g = self.memory_function
+        bias = g.weights()[-1][1]
+        if bias is not None:  # without one, g is a multiple of the gradient and writes nothing where there is none
+            bias -= g(self.conditioning.rest(g.weights()[0][0]))

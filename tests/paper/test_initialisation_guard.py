@@ -11,7 +11,7 @@ import csn.model
 from csn.base.ffn import FFN
 from csn.build import build_learner
 from csn.conditioning import DirectFeedback, preprocess_gradient
-from csn.config import ModelConfig
+from csn.config import RECIPES, ModelConfig, load_preset, preset_names
 from csn.keys import MLPKey
 from csn.memory import MemoryFunction
 from csn.model import CSN
@@ -103,3 +103,28 @@ def test_a_model_whose_parts_are_in_double_precision_can_be_guarded():
     torch.manual_seed(0)
     parts = FFN(3, 5, units=4).double(), MLPKey(3, units=4).double(), MemoryFunction(5).double()
     assert d_of(CSN(*parts, DirectFeedback()).float()) > 0
+
+
+@pytest.mark.parametrize("g", ["mlp", "simple"])
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+def test_a_quiet_start_shifts_nothing_where_there_is_no_error(conditioning, g):
+    options = {"conditioning": conditioning, "g": g}
+    rest = {("gradient", "mlp"): [-1.0, 0.0], ("gradient", "simple"): [0.0]}.get((conditioning, g), [0.0] * 5)
+    for seed in range(5):
+        loud, quiet = build(seed, **options), build(seed, quiet=True, **options)
+        with torch.no_grad():
+            assert abs(float(quiet.memory_function(torch.tensor(rest)))) < 1e-5
+        assert d_of(quiet) == pytest.approx(d_of(loud), abs=1e-4)
+
+
+def test_a_start_that_is_not_quiet_shifts_every_hidden_neuron_without_a_gradient():
+    """What the option is for: the largest of a few starts is several times any preactivation."""
+    rest = torch.tensor([-1.0, 0.0])
+    with torch.no_grad():
+        shifts = [abs(float(build(seed, conditioning="gradient").memory_function(rest))) for seed in SEEDS]
+    assert max(shifts) > 2
+
+
+def test_only_the_wide_adaresnet_by_gradient_starts_quietly():
+    quiet = {(name, recipe) for name in preset_names() for recipe in RECIPES if load_preset(name, recipe).model.quiet}
+    assert quiet == {("adaresnet-gradient", "paper")}
