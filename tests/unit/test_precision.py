@@ -96,7 +96,10 @@ def test_it_learns_with_weights_that_stay_in_float32(base, conditioning):
 
 def test_weights_of_one_precision_are_those_of_the_other():
     full, half = learner("float32"), learner("bfloat16")
+    for parameter in full.parameters():
+        torch.nn.init.normal_(parameter)
     half.load_state_dict(full.state_dict())
+    assert all(torch.equal(value, half.state_dict()[name]) for name, value in full.state_dict().items())
 
 
 def test_float32_leaves_a_callers_own_autocast_alone():
