@@ -27,14 +27,14 @@ from rich.progress import track
 from rich.table import Table
 
 from csn.build import load_data
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.pretrained import SUFFIX
+from csn.classifier.thresholds import calibrate_unknown
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
 from csn.engine.origin import origin
 from csn.engine.run import open_model
-from csn.pretrained import SUFFIX
-from csn.unknown import calibrate_unknown
 
 NAME, DATA = "characters", "omniglot-background"
 WEIGHTS = Path(__file__).parents[1] / "src" / "csn" / "weights"

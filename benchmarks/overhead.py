@@ -30,12 +30,12 @@ from torch import nn
 
 from csn.build import build_learner
 from csn.config import ModelConfig, load_preset
+from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.episode import Episode
-from csn.model import CSN
-from csn.timing.floor import (
+from csn.experiments.timing.floor import (
     IMAGE,
     QUERIES,
     VOCABULARY,

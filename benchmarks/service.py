@@ -30,8 +30,8 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from csn.classifier import FewShotClassifier
-from csn.data.strokes import load_strokes
+from csn.classifier.classifier import FewShotClassifier
+from csn.data.images.strokes import load_strokes
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
 from csn.episode import Examples

@@ -6,29 +6,29 @@ import math
 
 from torch import nn
 
-from csn.base.cnn import CNN
-from csn.base.encoded import EncodedFFN
-from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner
-from csn.base.lstm import LSTM
-from csn.base.resnet import ResNet
 from csn.build_baselines import build_baseline
-from csn.conditioning import Conditioning, DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
-from csn.data.entry import DataEntry, LoadOptions, as_path, own_entry
-from csn.data.mini_imagenet import load_mini_imagenet, load_tiny_imagenet
-from csn.data.omniglot import load_omniglot
-from csn.data.penn_treebank import load_penn_treebank, penn_treebank_text
-from csn.data.running_text import RunningText
+from csn.core.base_learner import BaseLearner
+from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient
+from csn.core.memory import MemoryFunction
+from csn.core.model import CSN
+from csn.data.images.mini_imagenet import load_mini_imagenet, load_tiny_imagenet
+from csn.data.images.omniglot import load_omniglot
+from csn.data.images.strokes import load_strokes
+from csn.data.registry import DataEntry, LoadOptions, as_path, own_entry
 from csn.data.source import Dataset
-from csn.data.strokes import load_strokes
-from csn.data.text_files import king_james_text, load_king_james
-from csn.data.toy_language import load_toy_language, toy_text
-from csn.keys import CNNKey, MLPKey, ResNetKey
+from csn.data.text.files import king_james_text, load_king_james
+from csn.data.text.penn_treebank import load_penn_treebank, penn_treebank_text
+from csn.data.text.running import RunningText
+from csn.data.text.toy_language import load_toy_language, toy_text
 from csn.learner import FewShotLearner
-from csn.memory import MemoryFunction
-from csn.model import CSN
-from csn.sentence_keys import LSTMKey, NeighbourKey
+from csn.networks.cnn import CNN
+from csn.networks.encoded import EncodedFFN
+from csn.networks.ffn import FFN
+from csn.networks.keys import CNNKey, MLPKey, ResNetKey
+from csn.networks.lstm import LSTM
+from csn.networks.resnet import ResNet
+from csn.networks.sentence_keys import LSTMKey, NeighbourKey
 
 CONVOLVING = ("cnn", "resnet")
 ENCODING = ("csn", "matching", "prototypical", "siamese", "snail", "mann", "finetune")  # examples regardless of a task

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from torch import nn
 
-from csn.base.learner import start_uniform
 from csn.baselines.finetune import FineTuned
 from csn.baselines.lstm_lm import LanguageModel
 from csn.baselines.maml import MAML
@@ -19,6 +18,7 @@ from csn.baselines.prototypical import PrototypicalNetwork
 from csn.baselines.siamese import SiameseNetwork
 from csn.baselines.snail import SNAIL
 from csn.config import ModelConfig
+from csn.core.base_learner import start_uniform
 from csn.learner import FewShotLearner
 
 

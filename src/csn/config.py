@@ -18,15 +18,15 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from csn.base.cnn import Norm
-from csn.base.precision import Precision
-from csn.base.sentences import Alignment, Until
 from csn.baselines.finetune import Head
 from csn.baselines.maml import Order, Rate
 from csn.baselines.prototypical import Distance
-from csn.data.image_folder import BadFiles
-from csn.memory import Attention
-from csn.neurons import ShiftedLayers, ShiftRule
+from csn.core.memory import Attention
+from csn.core.neurons import ShiftedLayers, ShiftRule
+from csn.data.images.folder import BadFiles
+from csn.networks.cnn import Norm
+from csn.networks.precision import Precision
+from csn.networks.sentences import Alignment, Until
 
 RECIPES = ("paper", "plus")
 

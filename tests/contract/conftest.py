@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from csn.base.cnn import CNN
-from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner
-from csn.base.resnet import ResNet
 from csn.baselines.nearest import NearestNeighbour
 from csn.baselines.snail import SNAIL
 from csn.build import build_learner
 from csn.config import ModelConfig
+from csn.core.base_learner import BaseLearner
+from csn.core.neurons import TANH
 from csn.episode import Episode, Examples
-from csn.keys import MLPKey
 from csn.learner import FewShotLearner
-from csn.neurons import TANH
+from csn.networks.cnn import CNN
+from csn.networks.ffn import FFN
+from csn.networks.keys import MLPKey
+from csn.networks.resnet import ResNet
 
 WAY = 4
 IMAGE = (1, 12, 12)

@@ -80,7 +80,7 @@ def test_preactivations_carry_the_graph(base_case):
 
 
 def test_a_wrong_number_of_features_is_named():
-    from csn.base.ffn import FFN
+    from csn.networks.ffn import FFN
 
     with pytest.raises(ValueError, match="takes 6 numbers per example, got 7"):
         FFN(6, WAY)(torch.zeros(2, 7))

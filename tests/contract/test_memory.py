@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from csn.core.memory import TaskMemory
 from csn.episode import Examples
-from csn.memory import TaskMemory
 
 WAY = 4  # of every learner in conftest.py
 EXACT = {"rtol": 0, "atol": 1e-12}

@@ -8,11 +8,11 @@ from torch import tensor
 from torch.testing import assert_close
 
 from csn.build import build_learner
-from csn.conditioning import DirectFeedback, ErrorGradient
 from csn.config import ModelConfig
+from csn.core.conditioning import DirectFeedback, ErrorGradient
+from csn.core.model import CSN
+from csn.core.neurons import SHIFTED_LAYERS, shifted_layers
 from csn.episode import Episode, Examples
-from csn.model import CSN
-from csn.neurons import SHIFTED_LAYERS, shifted_layers
 
 # base learner -> the shape of its input, and options that make it small
 NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {

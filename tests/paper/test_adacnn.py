@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from csn.base.cnn import CNN, pooled_size
 from csn.build import build_learner
 from csn.config import ModelConfig, load_preset
-from csn.keys import CNNKey
+from csn.networks.cnn import CNN, pooled_size
+from csn.networks.keys import CNNKey
 
 OMNIGLOT, MINI_IMAGENET = (1, 28, 28), (3, 84, 84)
 

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from csn.base.resnet import ResBlock, ResNet, scaled
 from csn.build import build_learner
-from csn.conditioning import DirectFeedback, ErrorGradient, GatedInfo
 from csn.config import ModelConfig, load_preset
-from csn.keys import ResNetKey
+from csn.core.conditioning import DirectFeedback, ErrorGradient, GatedInfo
+from csn.networks.keys import ResNetKey
+from csn.networks.resnet import ResBlock, ResNet, scaled
 
 MINI_IMAGENET, SMALL = (3, 84, 84), (3, 16, 16)
 FILTERS = (3, 64, 96, 128, 256)

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.base.cnn import CNN
-from csn.base.ffn import FFN
-from csn.neurons import RELU, TANH, shifted_activation, shifted_logits
+from csn.core.neurons import RELU, TANH, shifted_activation, shifted_logits
+from csn.networks.cnn import CNN
+from csn.networks.ffn import FFN
 
 A = [-1.0, 2.0, 0.5]
 BETA = [3.0, -4.0, 1.0]

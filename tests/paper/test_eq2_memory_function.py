@@ -7,8 +7,8 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.conditioning import DenseInfo
-from csn.memory import MemoryFunction
+from csn.core.conditioning import DenseInfo
+from csn.core.memory import MemoryFunction
 
 
 def g_by_hand() -> MemoryFunction:

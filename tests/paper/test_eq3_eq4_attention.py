@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-from csn.base.ffn import FFN
-from csn.conditioning import DirectFeedback
+from csn.core.conditioning import DirectFeedback
+from csn.core.memory import DenseValues, GatedValues, MemoryFunction, TaskMemory
+from csn.core.model import CSN
 from csn.episode import Examples
-from csn.keys import MLPKey
-from csn.memory import DenseValues, GatedValues, MemoryFunction, TaskMemory
-from csn.model import CSN
+from csn.networks.ffn import FFN
+from csn.networks.keys import MLPKey
 
 
 def memory_of(keys: Tensor) -> TaskMemory:

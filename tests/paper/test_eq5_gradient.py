@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-from csn.base.cnn import CNN
-from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner
-from csn.base.resnet import ResNet
-from csn.conditioning import ErrorGradient
-from csn.neurons import TANH
+from csn.core.base_learner import BaseLearner
+from csn.core.conditioning import ErrorGradient
+from csn.core.neurons import TANH
+from csn.networks.cnn import CNN
+from csn.networks.ffn import FFN
+from csn.networks.resnet import ResNet
 
 BASES = {
     "ffn": lambda: (FFN(4, 5, units=6, dropout=0.0), (4,)),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.conditioning import ErrorGradient, SparseInfo, preprocess_gradient
+from csn.core.conditioning import ErrorGradient, SparseInfo, preprocess_gradient
 
 EDGE = math.exp(-7)
 

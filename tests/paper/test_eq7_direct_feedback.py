@@ -9,11 +9,11 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.base.cnn import CNN
-from csn.base.ffn import FFN
-from csn.base.learner import BaseLearner, BaseOutput
-from csn.conditioning import DirectFeedback
-from csn.neurons import RELU, TANH
+from csn.core.base_learner import BaseLearner, BaseOutput
+from csn.core.conditioning import DirectFeedback
+from csn.core.neurons import RELU, TANH
+from csn.networks.cnn import CNN
+from csn.networks.ffn import FFN
 
 BASES = {
     "ffn-relu": lambda: (FFN(4, 4, units=5, dropout=0.0), (4,)),

@@ -7,14 +7,14 @@ import functools
 import pytest
 import torch
 
-import csn.model
-from csn.base.ffn import FFN
+import csn.core.model
 from csn.build import build_learner
-from csn.conditioning import DirectFeedback, preprocess_gradient
 from csn.config import RECIPES, ModelConfig, load_preset, preset_names
-from csn.keys import MLPKey
-from csn.memory import MemoryFunction
-from csn.model import CSN
+from csn.core.conditioning import DirectFeedback, preprocess_gradient
+from csn.core.memory import MemoryFunction
+from csn.core.model import CSN
+from csn.networks.ffn import FFN
+from csn.networks.keys import MLPKey
 
 SEEDS = range(50)
 
@@ -66,7 +66,7 @@ def test_every_start_raises_the_own_class(conditioning, g, way):
 @pytest.mark.parametrize("g", ["mlp", "simple"])
 @pytest.mark.parametrize("conditioning", ["gradient", "df"])
 def test_a_twenty_way_model_is_guarded_within_a_hundred_draws(monkeypatch, conditioning, g):
-    monkeypatch.setattr(csn.model, "GUARD_DRAWS", 100)
+    monkeypatch.setattr(csn.core.model, "GUARD_DRAWS", 100)
     for seed in range(3):
         assert d_of(build(seed, 20, conditioning=conditioning, g=g)) > 0
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-import csn.rowwise
-from csn.conditioning import DenseInfo, LayerInfo, ScaledInfo, SparseInfo
-from csn.memory import MemoryFunction
-from csn.piecewise import pieces, preprocessed
+import csn.core.shortcuts.rowwise
+from csn.core.conditioning import DenseInfo, LayerInfo, ScaledInfo, SparseInfo
+from csn.core.memory import MemoryFunction
+from csn.core.shortcuts.piecewise import pieces, preprocessed
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 
@@ -32,7 +32,7 @@ def wide_gradients(*shape: int) -> Tensor:
 @pytest.mark.parametrize(("layers", "bias"), [(4, True), (3, True), (2, True), (1, True), (3, False), (1, False)])
 @pytest.mark.parametrize("kind", ["scaled", "gradient"])
 def test_many_neurons_equal_g_one_by_one(float64, monkeypatch, kind, layers, bias):
-    monkeypatch.setattr(csn.rowwise, "CHUNK", 10)
+    monkeypatch.setattr(csn.core.shortcuts.rowwise, "CHUNK", 10)
     torch.manual_seed(0)
     scaled = ScaledInfo(torch.rand(2, 3, 5, 40), torch.randn(2, 3, 4))
     info: LayerInfo = scaled if kind == "scaled" else SparseInfo(wide_gradients(2, 3, 5, 40), 7.0)

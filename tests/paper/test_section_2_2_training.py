@@ -13,8 +13,8 @@ from torch.testing import assert_close
 
 from csn.build import build_learner
 from csn.config import ModelConfig
+from csn.core.model import CSN
 from csn.episode import Episode, Examples
-from csn.model import CSN
 
 SHAPES = {"ffn": (6,), "cnn": (1, 12, 12)}
 pytestmark = pytest.mark.usefixtures("float64")

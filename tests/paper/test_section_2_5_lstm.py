@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn, tensor
 from torch.testing import assert_close
 
-from csn.base.encoded import EncodedFFN
-from csn.base.lstm import LSTM, LSTMLayer
-from csn.base.recurrence import lstm_layer, pack
-from csn.base.sentences import SentenceEncoder, aligned, read_until
-from csn.conditioning import DirectFeedback, ErrorGradient
+from csn.core.conditioning import DirectFeedback, ErrorGradient
+from csn.core.memory import MemoryFunction
+from csn.core.model import CSN
+from csn.core.neurons import SHIFT_RULES, TANH, ShiftRule, shifted_activation
 from csn.episode import Episode, Examples
-from csn.memory import MemoryFunction
-from csn.model import CSN
-from csn.neurons import SHIFT_RULES, TANH, ShiftRule, shifted_activation
-from csn.sentence_keys import NeighbourKey
+from csn.networks.encoded import EncodedFFN
+from csn.networks.lstm import LSTM, LSTMLayer
+from csn.networks.recurrence import lstm_layer, pack
+from csn.networks.sentence_keys import NeighbourKey
+from csn.networks.sentences import SentenceEncoder, aligned, read_until
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 VOCABULARY, WAY = 12, 3

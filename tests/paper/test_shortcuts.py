@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-import csn.rowwise
-from csn.base.cnn import CNN
-from csn.base.ffn import FFN
-from csn.conditioning import (
+import csn.core.shortcuts.rowwise
+from csn.core.conditioning import (
     Conditioning,
     DenseInfo,
     DirectFeedback,
@@ -21,12 +19,14 @@ from csn.conditioning import (
     SparseInfo,
     write,
 )
+from csn.core.memory import GatedValues, LayerValues, MemoryFunction
+from csn.core.model import CSN
+from csn.core.neurons import TANH
+from csn.core.shortcuts.rowwise import apply_rowwise
 from csn.episode import Episode, Examples
-from csn.keys import CNNKey, MLPKey
-from csn.memory import GatedValues, LayerValues, MemoryFunction
-from csn.model import CSN
-from csn.neurons import TANH
-from csn.rowwise import apply_rowwise
+from csn.networks.cnn import CNN
+from csn.networks.ffn import FFN
+from csn.networks.keys import CNNKey, MLPKey
 
 NEURONS = [(6,), (3, 3, 4)]
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -109,7 +109,7 @@ def test_chunks_change_neither_values_nor_gradients(float64, monkeypatch, layers
     g = g_for(DenseInfo(info), layers, bias)
     weight = torch.randn(rows)
     expected = g(info)
-    monkeypatch.setattr(csn.rowwise, "CHUNK", 5)
+    monkeypatch.setattr(csn.core.shortcuts.rowwise, "CHUNK", 5)
     found = apply_rowwise(g, info)
     assert_close(found, expected, **EXACT)
     parameters = [info, *g.parameters()]
@@ -122,7 +122,7 @@ def test_chunks_change_neither_values_nor_gradients(float64, monkeypatch, layers
 
 
 def test_chunks_keep_the_shape_of_the_neurons(float64, monkeypatch):
-    monkeypatch.setattr(csn.rowwise, "CHUNK", 5)
+    monkeypatch.setattr(csn.core.shortcuts.rowwise, "CHUNK", 5)
     info = torch.randn(2, 3, 4, 2)
     g = g_for(DenseInfo(info))
     assert_close(apply_rowwise(g, info), g(info), **EXACT)
@@ -131,14 +131,14 @@ def test_chunks_keep_the_shape_of_the_neurons(float64, monkeypatch):
 
 
 def test_chunked_gradient_against_numerical_differences(float64, monkeypatch):
-    monkeypatch.setattr(csn.rowwise, "CHUNK", 5)
+    monkeypatch.setattr(csn.core.shortcuts.rowwise, "CHUNK", 5)
     torch.manual_seed(3)
     info = torch.randn(12, 2)
     g = g_for(DenseInfo(info))
 
     def of_parameters(*values: Tensor) -> Tensor:
         weights, biases = values[:3], values[3:]
-        return csn.rowwise._ChunkedMLP.apply(info, 3, *weights, *biases)
+        return csn.core.shortcuts.rowwise._ChunkedMLP.apply(info, 3, *weights, *biases)
 
     parameters = [layer.weight for layer in g.layers] + [layer.bias for layer in g.layers]
     assert torch.autograd.gradcheck(of_parameters, [p.detach().clone().requires_grad_() for p in parameters])
@@ -180,6 +180,6 @@ def test_a_whole_training_step_equals_the_naive_one(float64, monkeypatch, name, 
     model.conditioning = Naive(conditioning)
     naive = step()
     model.conditioning = conditioning
-    monkeypatch.setattr(csn.rowwise, "CHUNK", 10)
+    monkeypatch.setattr(csn.core.shortcuts.rowwise, "CHUNK", 10)
     for a, b in zip(step(), naive, strict=True):
         assert_close(a, b, **EXACT)

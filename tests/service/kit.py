@@ -19,9 +19,9 @@ from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
 from csn.build import build_learner
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
 from csn.config import ModelConfig
-from csn.model import CSN
+from csn.core.model import CSN
 from csn.service.app import create_app
 from csn.service.limits import Limits
 from csn.service.server import address, bind, server

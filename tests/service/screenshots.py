@@ -15,7 +15,7 @@ from browser import draw, launched, open_page, teach
 from kit import Strokes, serving
 from PIL import Image
 
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
 from csn.engine.checkpoint import write_atomically
 from csn.service.unknowns import default_threshold
 

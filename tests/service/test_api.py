@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kit import PNG, ask, circle, classifier, client, cross, drawing, error, new_task, picture, wave
 
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
 
 
 def test_a_task_is_created_listed_read_and_deleted(http):

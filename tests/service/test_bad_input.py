@@ -14,7 +14,7 @@ import torch
 from kit import PNG, UNHURRIED, ask, circle, classifier, cross, drawing, error, learner, new_task, picture, png
 from PIL import Image
 
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.service.store import Store
 

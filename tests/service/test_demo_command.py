@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from csn.build import build_learner
-from csn.cli import main
-from csn.commands.demo import default_folder
+from csn.cli.demo import default_folder
+from csn.cli.main import main
 from csn.config import load_preset, merge
 from csn.engine.checkpoint import save_checkpoint
 from csn.service.server import address, bind
@@ -40,7 +40,18 @@ def run(tmp_path_factory):
 
 
 def test_the_command_prints_its_address_serves_and_stops_at_ctrl_c(run, tmp_path):
-    command = [sys.executable, "-m", "csn.cli", "demo", "--port", "0", "--run", str(run), "--data-dir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "csn",
+        "demo",
+        "--port",
+        "0",
+        "--run",
+        str(run),
+        "--data-dir",
+        str(tmp_path),
+    ]
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
     process = subprocess.Popen([*command, "--token", "t0ken"], stdout=subprocess.PIPE, text=True, env=environment)
     try:

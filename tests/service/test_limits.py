@@ -12,7 +12,7 @@ import pytest
 from kit import PNG, UNHURRIED, ask, circle, client, cross, drawing, error, new_task, picture, png, serving, wave
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
 from csn.service.app import create_app
 from csn.service.store import Store
 

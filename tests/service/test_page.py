@@ -9,8 +9,8 @@ import pytest
 from browser import answer, chromium, draw, labels, launched, open_page, teach, until
 from kit import circle, classifier, cross, serving, wave
 
-from csn.classifier import FewShotClassifier
-from csn.pretrained import shipped_names
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.pretrained import shipped_names
 
 pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
 if chromium() is None:

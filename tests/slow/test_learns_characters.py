@@ -9,8 +9,8 @@ import torch
 
 from csn.build import build_learner
 from csn.config import load_preset, merge
+from csn.data.images.strokes import load_strokes
 from csn.data.source import EpisodeSource
-from csn.data.strokes import load_strokes
 from csn.engine.evaluate import evaluate, summarise
 from csn.engine.train import Trainer
 

@@ -9,19 +9,19 @@ import pytest
 from rich.console import Console
 from toy_tables import TOY
 
-from csn.reproduce import arms, plan
+from csn.experiments.tables import arms, plan
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A table of two small cells, tested on two tasks."""
     monkeypatch.chdir(tmp_path)
-    for module in ("plan", "table_files"):
-        monkeypatch.setattr(f"csn.reproduce.{module}.tables", lambda: TOY)
-    monkeypatch.setattr("csn.reproduce.cells.RANDOM_TASKS", {5: 2})
-    monkeypatch.setattr("csn.commands.run_cells.POLL", 0.05)
+    for module in ("plan", "files"):
+        monkeypatch.setattr(f"csn.experiments.tables.{module}.tables", lambda: TOY)
+    monkeypatch.setattr("csn.experiments.tables.cells.RANDOM_TASKS", {5: 2})
+    monkeypatch.setattr("csn.cli.run_cells.POLL", 0.05)
     # Wide enough that no name of a cell is folded, whatever terminal the tests run in.
-    monkeypatch.setattr("csn.commands.reproduce.console", Console(width=120))
+    monkeypatch.setattr("csn.cli.reproduce.console", Console(width=120))
     for remembered in (plan._arms, arms._planned_arms):
         remembered.cache_clear()
     yield

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from toy_tables import TOY, write_result
 
-from csn.pictures.ablation import ArmMark, ablation_figure
-from csn.reproduce.plan import plan
-from csn.reproduce.table_files import table_files
+from csn.experiments.tables.files import table_files
+from csn.experiments.tables.plan import plan
+from csn.plots.ablation import ArmMark, ablation_figure
 
 DF, GRADIENT = "direct feedback", "error gradient"
 

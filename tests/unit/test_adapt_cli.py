@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from csn import build, cli
+from csn import build
 from csn.build import DataEntry
-from csn.data.strokes import load_strokes
+from csn.cli import main as cli
+from csn.data.images.strokes import load_strokes
 
 TINY = ["--set", "model.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
 

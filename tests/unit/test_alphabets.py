@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from csn.data.alphabets import WithinAlphabet
+from csn.data.images.strokes import load_strokes
 from csn.data.source import ClassExamples, Dataset
-from csn.data.strokes import load_strokes
 
 
 def source(data: Dataset, way: int) -> WithinAlphabet:

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn, tensor
 from torch.testing import assert_close
 
-from csn.base.cnn import GroupNorm
 from csn.baselines.maml import MAML
 from csn.baselines.matching import MatchingNetwork, QueryContext, SupportContext
 from csn.baselines.prototypical import PrototypicalNetwork
@@ -19,6 +18,7 @@ from csn.baselines.siamese import SiameseNetwork, pair_loss
 from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.episode import Episode, Examples
+from csn.networks.cnn import GroupNorm
 
 INF = math.inf
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from toy_tables import SMALL, write_result
 
-from csn.cli import main
+from csn.cli.main import main
 from csn.config import Config, TrainConfig
-from csn.reproduce.budget import kin_with_length, read_seconds, within_budget
-from csn.reproduce.cells import Cell
-from csn.reproduce.plan import plan
+from csn.experiments.tables.budget import kin_with_length, read_seconds, within_budget
+from csn.experiments.tables.cells import Cell
+from csn.experiments.tables.plan import plan
 
 
 def begin(cell: Cell, runs: Path) -> None:
@@ -46,16 +46,16 @@ def test_a_budget_buys_tasks_and_validations(toy):
 
 def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
     times = iter([(0.5, 2.0), (0.25, 1.0)])
-    monkeypatch.setattr("csn.commands.reproduce._measured", lambda *_: next(times))
+    monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: next(times))
     planned = []
-    monkeypatch.setattr("csn.commands.reproduce._show_plan", lambda _, cells, *__: planned.extend(cells))
+    monkeypatch.setattr("csn.cli.reproduce._show_plan", lambda _, cells, *__: planned.extend(cells))
     assert main(["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--dry-run"]) == 0
     assert [cell.config.train.tasks for cell in planned] == 3 * [160] + 3 * [360]
 
 
 def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
     seen = []
-    monkeypatch.setattr("csn.commands.reproduce.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
+    monkeypatch.setattr("csn.cli.reproduce.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
     before = torch.get_num_threads()
     command = ["reproduce", "strokes", "--rows", "prototypical", "--budget", "9s", "--threads", "4", "--jobs", "2"]
     assert main([*command, "--dry-run"]) == 0
@@ -64,10 +64,10 @@ def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
 
 @pytest.mark.parametrize("settle", [begin, write_result])
 def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, capsys, settle):
-    monkeypatch.setattr("csn.commands.reproduce._measured", lambda *_: (0.25, 1.0))
+    monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.25, 1.0))
     lengths: dict[str, Config] = {}
     monkeypatch.setattr(
-        "csn.commands.reproduce._show_plan",
+        "csn.cli.reproduce._show_plan",
         lambda _, cells, *__: lengths.update({c.name: c.config for c in cells}),
     )
     before = within_budget(plan("strokes", seeds=3)[2], 100.0, per_task=0.5, validation=2.0)
@@ -85,7 +85,7 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
 def planned(toy, monkeypatch, capsys):
     """Plans a command in dry run: the training options of each cell that is open, and what was said."""
     cells: list[Cell] = []
-    monkeypatch.setattr("csn.commands.reproduce._show_plan", lambda _, open_cells, *__: cells.extend(open_cells))
+    monkeypatch.setattr("csn.cli.reproduce._show_plan", lambda _, open_cells, *__: cells.extend(open_cells))
 
     def plans(*options: str) -> tuple[dict[str, TrainConfig], str]:
         cells.clear()
@@ -112,12 +112,12 @@ def test_new_seeds_train_as_long_as_the_others_without_a_budget_too(planned, set
 def test_new_arms_train_as_long_as_their_baseline(toy, monkeypatch):
     arms = {"baseline": [], "raw beta": ["model.shift_rule=raw"]}
     row = {"presets": ["adacnn-df"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"], "set": SMALL}
-    monkeypatch.setattr("csn.reproduce.plan.tables", lambda: {"ablation": [row | {"arms": arms}]})
-    monkeypatch.setattr("csn.reproduce.table_files.tables", lambda: {})
+    monkeypatch.setattr("csn.experiments.tables.plan.tables", lambda: {"ablation": [row | {"arms": arms}]})
+    monkeypatch.setattr("csn.experiments.tables.files.tables", lambda: {})
     baseline, raw = plan("ablation")
     write_result(baseline.trained_for(tasks=40), Path("results/ablation"))
     found = list[Cell]()
-    monkeypatch.setattr("csn.commands.reproduce._show_plan", lambda _, open_cells, *__: found.extend(open_cells))
+    monkeypatch.setattr("csn.cli.reproduce._show_plan", lambda _, open_cells, *__: found.extend(open_cells))
     assert main(["reproduce", "ablation", "--rows", "raw beta", "--dry-run"]) == 0
     assert [(cell.name, cell.config.train.tasks) for cell in found] == [(raw.name, 40)]
 
@@ -137,7 +137,7 @@ def test_a_result_is_made_again_as_long_as_it_was_but_a_budget_has_the_word(plan
     lengths, said = planned("--seeds", "2", "--again")
     assert {train.tasks for train in lengths.values()} == {24}
     assert f"{first.name}: as long as the result it replaces" in said
-    monkeypatch.setattr("csn.commands.reproduce._measured", lambda *_: (0.25, 1.0))
+    monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.25, 1.0))
     bought = planned("--seeds", "2", "--again", "--budget", "20s")[0]
     assert {train.tasks for train in bought.values()} == {64}
     # of a seed alone, the others keep theirs, and it is as long as they are
@@ -153,7 +153,7 @@ def test_a_half_tested_cell_is_trained_as_long_as_it_was(toy, capsys):
 
 def test_a_language_model_is_trained_in_full_and_that_is_said(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("csn.commands.reproduce._measured", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: pytest.fail("measured"))
     assert main(["reproduce", "penn-treebank", "--rows", "lstm-lm", "--budget", "1s", "--seeds", "2", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert said.count("penn-treebank-5w1s-lstm-lm-plus: trained in full, for a language model has no tasks that") == 1

@@ -17,15 +17,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.pretrained import fingerprint
+from csn.classifier.thresholds import calibrate_unknown
 from csn.config import ModelConfig
-from csn.data.strokes import load_strokes
+from csn.core.model import CSN
+from csn.data.images.strokes import load_strokes
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.model import CSN
-from csn.pretrained import fingerprint
-from csn.unknown import calibrate_unknown
 
 WAY = 4
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from csn import build, cli
+from csn import build
 from csn.build import DataEntry
-from csn.commands.train import run_with_progress
+from csn.cli import main as cli
+from csn.cli.train import run_with_progress
 from csn.config import Config, load_preset, merge, parse_option
-from csn.data.strokes import load_strokes
+from csn.data.images.strokes import load_strokes
 from csn.engine.run import new_trainer
 from csn.engine.train import Trainer
 
@@ -82,10 +83,11 @@ def test_resuming_equals_never_having_stopped() -> None:
 
 _STOPPED_AFTER_10 = f"""
 import os, signal, sys
-from csn import build, cli
+from csn import build
+from csn.cli import main as cli
 from csn.build import DataEntry
 from csn.config import Config
-from csn.data.strokes import load_strokes
+from csn.data.images.strokes import load_strokes
 from csn.engine import train
 small = load_strokes(alphabets=5, characters=8)
 build.DATASETS["strokes"] = DataEntry("", lambda _: small)
@@ -171,7 +173,7 @@ def test_a_truncated_checkpoint_and_too_many_ways_are_refused(capsys: pytest.Cap
 
 def test_help_comes_without_torch() -> None:
     script = (
-        "import sys; from csn import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\n"
+        "import sys; from csn.cli import main as cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False, stdout=subprocess.DEVNULL).returncode == 0

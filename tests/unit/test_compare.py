@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from csn import build, cli, compare
+from csn import build
 from csn.build import DataEntry
-from csn.data.strokes import load_strokes
-from csn.data.toy_language import load_toy_language
+from csn.cli import main as cli
+from csn.data.images.strokes import load_strokes
+from csn.data.text.toy_language import load_toy_language
 from csn.engine.evaluate import summarise
-from csn.reproduce.markdown import comparison_table
-from csn.timing.floor import Floor, ratios
+from csn.experiments import compare
+from csn.experiments.pages import comparison_table
+from csn.experiments.timing.floor import Floor, ratios
 
 SMALL = ["--set", "model.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
 FEW = ["--tasks", "8", "--queries", "2", "--test-tasks", "10", "--test-queries", "3", "--repeats", "3", "--way", "3"]
@@ -95,7 +97,7 @@ def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: 
 
 
 def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from csn.commands import train
+    from csn.cli import train
 
     with monkeypatch.context() as patch:
         patch.setattr(train.TrainingLoop, "run", lambda *_: "interrupted")
@@ -109,14 +111,14 @@ def test_a_budget_in_seconds_becomes_tasks_once(monkeypatch: pytest.MonkeyPatch)
     data = build.load_data("strokes")
     contender = prototypical()
     clock = iter(range(1000))  # every step takes a second
-    monkeypatch.setattr("csn.compare.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("csn.experiments.compare.time.perf_counter", lambda: float(next(clock)))
     cpu = torch.device("cpu")
     bought = compare.within_budget(contender, data, 10.0, cpu)
     assert bought.config.train.tasks == 10 * contender.config.train.tasks_per_step
     assert bought.config.train.validate_every == bought.config.train.tasks // compare.VALIDATIONS
     bought.folder.mkdir(parents=True)
     (bought.folder / "config.json").write_text(bought.config.to_json())
-    monkeypatch.setattr("csn.compare.training_step", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("csn.experiments.compare.training_step", lambda *_: pytest.fail("measured again"))
     assert compare.within_budget(contender, data, 99.0, cpu) == bought
 
 
@@ -131,7 +133,7 @@ def test_ratios_are_to_the_first_and_by_turns(monkeypatch: pytest.MonkeyPatch) -
 
         return step
 
-    monkeypatch.setattr("csn.timing.floor.time.perf_counter", lambda: now)
+    monkeypatch.setattr("csn.experiments.timing.floor.time.perf_counter", lambda: now)
     found = ratios({"floor": lasting(0.1), "twice": lasting(0.2), "half": lasting(0.05)}, repeats=4)
     assert found["floor"] == [1.0] * 4
     assert found["twice"] == pytest.approx([2.0] * 4)
@@ -206,7 +208,7 @@ def test_a_stop_in_the_last_validation_of_a_learner_leaves_out_the_next(monkeypa
     def stop_signal() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
 
-    monkeypatch.setattr("csn.commands.compare.stop_signal", stop_signal)
-    monkeypatch.setattr("csn.commands.compare.run_with_progress", finished)
+    monkeypatch.setattr("csn.cli.compare.stop_signal", stop_signal)
+    monkeypatch.setattr("csn.cli.compare.run_with_progress", finished)
     assert run("prototypical", "matching", *FEW, "--out", "side") == 130
     assert [path.name for path in Path("side").iterdir()] == ["prototypical"]

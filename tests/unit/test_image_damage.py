@@ -13,8 +13,8 @@ import pytest
 from image_sets import pack, photograph, split_folders, write
 from PIL import Image
 
-from csn.data import decode, pixels
-from csn.data.image_folder import check_images, load_images
+from csn.data.images import decode, pixels
+from csn.data.images.folder import check_images, load_images
 from csn.data.source import SPLITS, Dataset
 
 SIZE = 8

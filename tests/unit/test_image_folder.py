@@ -14,10 +14,10 @@ import torch
 from image_sets import classes, pack, photograph, picture, split_folders, write
 from PIL import Image
 
-from csn.data import pixels
-from csn.data.decode import decode
-from csn.data.image_files import list_images, split_classes
-from csn.data.image_folder import check_images, load_images
+from csn.data.images import pixels
+from csn.data.images.decode import decode
+from csn.data.images.files import list_images, split_classes
+from csn.data.images.folder import check_images, load_images
 from csn.data.source import SPLITS, Dataset, EpisodeSource
 
 SIZE = 8
@@ -257,7 +257,7 @@ def test_an_unreadable_file_stops_by_name_or_is_skipped(tmp_path, kind):
 
 
 def test_a_file_of_too_many_bytes_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("csn.data.decode.MAX_BYTES", 500)
+    monkeypatch.setattr("csn.data.images.decode.MAX_BYTES", 500)
     path = write(tmp_path / "set", {**split_folders(), "val/cat/9.jpg": photograph(0)})
     with pytest.raises(ValueError, match=r"val/cat/9.jpg: \d.* bytes are too many"):
         load_images(path, size=SIZE)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from image_sets import pack, picture, split_folders, write
 
-from csn import cli
-from csn.data.image_folder import check_images, load_images
+from csn.cli import main as cli
+from csn.data.images.folder import check_images, load_images
 from csn.data.source import SPLITS
 
 SIZE = 8

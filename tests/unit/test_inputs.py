@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from csn.inputs import InputSpec, prepare
+from csn.classifier.inputs import InputSpec, prepare
 
 INK = InputSpec((1, 28, 28))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from csn import cli
+from csn.cli import main as cli
 from csn.data.partition import PartitionSource
-from csn.data.toy_language import load_toy_language, toy_sentences
+from csn.data.text.toy_language import load_toy_language, toy_sentences
 from csn.engine.evaluate import EVALUATION_SEED
 
 TINY = ["--data", "toy-language", "--threads", "1", "--set", "train.validation_tasks=10"]

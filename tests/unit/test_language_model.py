@@ -16,10 +16,10 @@ from csn.baselines import lstm_lm
 from csn.baselines.lstm_lm import LanguageModel
 from csn.config import TrainConfig
 from csn.data.partition import PartitionSource
-from csn.data.running_text import LONGEST, RunningText, running_text
 from csn.data.source import Dataset, EpisodeSource
-from csn.data.text import text_dataset
-from csn.data.toy_language import load_toy_language, toy_text
+from csn.data.text.running import LONGEST, RunningText, running_text
+from csn.data.text.sentences import text_dataset
+from csn.data.text.toy_language import load_toy_language, toy_text
 from csn.engine.checkpoint import load_checkpoint
 from csn.engine.language import LanguageTrainer
 from csn.engine.train import StepReport, ValidationReport, model_tensors

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from csn import build, cli
+from csn import build
 from csn.build import DataEntry
+from csn.cli import main as cli
 from csn.config import Config, TrainConfig
-from csn.data.strokes import load_strokes
+from csn.data.images.strokes import load_strokes
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.lengthen import lengthened
-from csn.reproduce.markdown import WRITERS
-from csn.results.files import results_in
+from csn.experiments.pages import WRITERS
+from csn.experiments.records.files import results_in
 
 TINY = ["--set", "model.filters=4", "--set", "train.validation_tasks=8", "--threads", "1", "--data", "strokes"]
 TINY += ["--set", "train.validate_every=4", "--set", "model.feedback=end-to-end"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from csn.cli import main
-from csn.commands.terminal import stop_signal
+from csn.cli.main import main
+from csn.cli.terminal import stop_signal
 from csn.engine.lock import lock_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither these locks nor SIGHUP")

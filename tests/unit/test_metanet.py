@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from csn.baselines import coordinates
 from csn.baselines.coordinates import CoordinateLSTM
 from csn.baselines.metanet import AugmentedNetwork, MetaNet
-from csn.conditioning import preprocess_gradient
+from csn.core.conditioning import preprocess_gradient
 from csn.episode import Examples
 
 IMAGE, WAY = (2, 6, 6), 3

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from image_sets import picture, write
 
-from csn.data import mini_imagenet
-from csn.data.mini_imagenet import PICKLES, load_mini_imagenet, load_tiny_imagenet
-from csn.data.plain_pickle import read_plain_pickle
+from csn.data.images import mini_imagenet
+from csn.data.images.mini_imagenet import PICKLES, load_mini_imagenet, load_tiny_imagenet
+from csn.data.images.plain_pickle import read_plain_pickle
 from csn.data.source import SPLITS
 
 NAMES = {

@@ -11,16 +11,16 @@ import torch
 from torch.testing import assert_close
 
 from csn.build import build_learner, load_data
-from csn.cli import main
+from csn.cli.main import main
 from csn.config import Config, load_preset, merge
-from csn.data.strokes import load_strokes
-from csn.data.toy_language import load_toy_language
+from csn.core.model import CSN
+from csn.data.images.strokes import load_strokes
+from csn.data.text.toy_language import load_toy_language
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
-from csn.engine.naming import network_of
+from csn.engine.pretrain import network_of
 from csn.engine.run import new_trainer, open_run, read_log
 from csn.engine.train import StepReport, ValidationReport
-from csn.model import CSN
-from csn.pictures.episodes import learning_curve
+from csn.plots.episodes import learning_curve
 
 CPU = torch.device("cpu")
 
@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_while_it_took_over_can_go_on(tmp_path, monkeypatc
             raise KeyboardInterrupt
         save_checkpoint(path, *content)
 
-    monkeypatch.setattr("csn.engine.naming.save_checkpoint", killed_before_the_last)
+    monkeypatch.setattr("csn.engine.pretrain.save_checkpoint", killed_before_the_last)
     with pytest.raises(KeyboardInterrupt):
         new_trainer(config, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
     assert (tmp_path / "two" / "config.json").exists()

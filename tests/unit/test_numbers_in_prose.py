@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from csn.results.files import by_seed, published, read_results
+from csn.experiments.records.files import by_seed, published, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -14,9 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
-from csn.data import fetch, omniglot
-from csn.data.area import area_matrix
-from csn.data.omniglot import load_omniglot
+from csn.data import fetch
+from csn.data.images import omniglot
+from csn.data.images.area import area_matrix
+from csn.data.images.omniglot import load_omniglot
 from csn.data.source import SPLITS
 
 MEMBERS = dict[str, bytes]

@@ -11,11 +11,11 @@ import torch
 from image_sets import classes, pack, photograph, write
 from PIL import Image
 
-from csn import cli
 from csn.build import LoadOptions, load_data
+from csn.cli import main as cli
 from csn.config import load_preset
-from csn.data.augment import augment, mirrored
-from csn.data.image_folder import load_images
+from csn.data.images.augment import augment, mirrored
+from csn.data.images.folder import load_images
 from csn.data.source import EpisodeSource
 from csn.engine.run import open_run
 from csn.episode import Episode, Examples

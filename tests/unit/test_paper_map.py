@@ -14,7 +14,7 @@ NAMES = sorted({*re.findall(r"`(csn(?:\.\w+)+)`", PAGE)})
 
 
 def test_the_page_names_what_it_should() -> None:
-    assert {"csn.neurons.shifted_activation", "csn.timing.tables"} <= {*NAMES}
+    assert {"csn.core.neurons.shifted_activation", "csn.experiments.timing.tables"} <= {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from csn.data import fetch, penn_treebank
+from csn.data import fetch
 from csn.data.partition import PartitionSource
-from csn.data.penn_treebank import PARTS, load_penn_treebank, penn_treebank_sentences, published_words
 from csn.data.source import SPLITS, Dataset, EpisodeSource
-from csn.data.text import BLANK, PAD, UNKNOWN
+from csn.data.text import penn_treebank
+from csn.data.text.penn_treebank import PARTS, load_penn_treebank, penn_treebank_sentences, published_words
+from csn.data.text.sentences import BLANK, PAD, UNKNOWN
 
 
 def made_text(part: str, sentences: int) -> bytes:

@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from csn import compare
-from csn.base.cnn import ConvStack
 from csn.build import ENCODING, build_learner, load_data
-from csn.cli import main
+from csn.cli.main import main
 from csn.config import Config, ModelConfig, load_preset, merge
 from csn.engine import machine
 from csn.engine.checkpoint import save_checkpoint
 from csn.engine.run import open_model
 from csn.engine.train import model_tensors
 from csn.episode import Episode, Examples
+from csn.experiments import compare
+from csn.experiments.tables.plan import plan
 from csn.learner import FewShotLearner
-from csn.reproduce.plan import plan
+from csn.networks.cnn import ConvStack
 
 CPU = torch.device("cpu")
 IMAGE = (3, 16, 16)

@@ -21,20 +21,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from csn import report
 from csn.baselines.nearest import NearestNeighbour
 from csn.build import build_learner
-from csn.cli import main
-from csn.commands import report as report_command
+from csn.cli import report as report_command
+from csn.cli.main import main
 from csn.config import Config, DataConfig, ModelConfig
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import save_checkpoint
 from csn.engine.run import open_run
 from csn.episode import Episode, Examples
+from csn.experiments import report
 from csn.learner import FewShotLearner
-from csn.pictures import drawing
-from csn.pictures.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
-from csn.pictures.episodes import (
+from csn.plots import drawing
+from csn.plots.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
+from csn.plots.episodes import (
     comparison_figure,
     contact_sheet,
     episode_figure,

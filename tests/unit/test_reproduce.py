@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from toy_tables import SMALL, TOY, write_result
 
-from csn.cli import main, parser
-from csn.commands.run_cells import _start, _why
-from csn.commands.train import train_config
+from csn.cli.main import main, parser
+from csn.cli.run_cells import _start, _why
+from csn.cli.train import train_config
 from csn.config import preset_names
 from csn.engine.lock import lock_folder
 from csn.engine.run import read_log
-from csn.reproduce import plan as reproduce
-from csn.reproduce.budget import within_budget
-from csn.reproduce.cells import Asked, Cell
-from csn.reproduce.plan import named_by, plan, tables
-from csn.results.files import published
+from csn.experiments.records.files import published
+from csn.experiments.tables import plan as reproduce
+from csn.experiments.tables.budget import within_budget
+from csn.experiments.tables.cells import Asked, Cell
+from csn.experiments.tables.plan import named_by, plan, tables
 
 
 def test_larger_tasks_are_fewer():
@@ -203,7 +203,7 @@ def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets").mkdir()
     planned = []
-    monkeypatch.setattr("csn.commands.reproduce._show_plan", lambda cells, *_: planned.extend(cells))
+    monkeypatch.setattr("csn.cli.reproduce._show_plan", lambda cells, *_: planned.extend(cells))
     assert main(["reproduce", "mini-imagenet", "--data", "pets", "--dry-run"]) == 0
     assert {cell.config.data.name for cell in planned} == {str(tmp_path / "pets")}
     assert main(["reproduce", "mini-imagenet", "--data", "nowhere", "--dry-run"]) == 2
@@ -327,7 +327,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert main(again) == 0
     assert json.loads(replaced.read_text())["evaluation"] == before["evaluation"]
     capsys.readouterr()
-    monkeypatch.setattr("csn.commands.reproduce.run_all", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("csn.cli.reproduce.run_all", lambda *_: pytest.fail("trained again"))
     assert main(["reproduce", "strokes", "--results", "out", "--runs", "runs"]) == 0
     assert "0 of 2 cells to train" in capsys.readouterr().out
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs"]) == 0
@@ -374,7 +374,7 @@ def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsy
     rows = [{"presets": ["adacnn-32-df"], "recipes": ["plus"], "data": "mini-imagenet", "tasks": ["5w1s", "5w5s"]}]
     monkeypatch.setitem(TOY, "strokes", [*rows, TOY["strokes"][1]])
     trained = []
-    monkeypatch.setattr("csn.commands.reproduce.run_all", lambda cells, *_: trained.extend(cells) or {})
+    monkeypatch.setattr("csn.cli.reproduce.run_all", lambda cells, *_: trained.extend(cells) or {})
     assert main(["reproduce", "strokes", "--rows", "adacnn-32-df"]) == 2
     wanted = "mini-imagenet was not found: put it into a folder mini_imagenet and set CSN_DATA to the folder that holds"
     assert capsys.readouterr().err.count(f"csn: {wanted}") == 1
@@ -385,7 +385,7 @@ def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsy
     assert said.count(wanted) == 1
     assert "2 cells of mini-imagenet are left out" in said
     assert "failed: mini-imagenet-5w5s-adacnn-32-df-plus, its data are not there" in said
-    monkeypatch.setattr("csn.commands.reproduce.measure", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("csn.cli.reproduce.measure", lambda *_: (0.5, 0.5))
     assert main(["reproduce", "strokes", "--budget", "90s", "--dry-run"]) == 0
     assert "mini-imagenet-5w1s-adacnn-32-df-plus: not measured, for its data are not there" in capsys.readouterr().out
 
@@ -393,7 +393,7 @@ def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsy
 def test_a_language_model_needs_a_text(toy, capsys, monkeypatch):
     row = {"presets": ["lstm-lm"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"]}
     monkeypatch.setitem(TOY, "strokes", [row])
-    monkeypatch.setattr("csn.commands.reproduce.run_all", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("csn.cli.reproduce.run_all", lambda *_: pytest.fail("trained"))
     assert main(["reproduce", "strokes"]) == 2
     assert "a language model needs a text, 'strokes' is none" in capsys.readouterr().err
 
@@ -449,7 +449,7 @@ def changed(path: Path, part: str, **values: object) -> dict:
     ],
 )
 def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, part, other, why):
-    monkeypatch.setattr("csn.commands.reproduce.run_all", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("csn.cli.reproduce.run_all", lambda *_: pytest.fail("trained"))
     cell = plan("strokes", rows=["prototypical"])[0]
     path = write_result(cell, Path("results"))
     if part == "config":
@@ -542,7 +542,7 @@ def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
     assert "quartiles need 3 repeats or more, got 0" in capsys.readouterr().err
     assert main(["reproduce", "strokes", "--threads", "0", "--dry-run"]) == 2
     assert "--threads must be at least 1, got 0" in capsys.readouterr().err
-    monkeypatch.setattr("csn.commands.reproduce.run_timing", measured)
+    monkeypatch.setattr("csn.cli.reproduce.run_timing", measured)
     assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
     assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
 
@@ -552,7 +552,7 @@ def test_a_measurement_is_not_overwritten_unasked(toy, capsys, monkeypatch):
     there.parent.mkdir(parents=True)
     there.write_text("measured before")
     measured = list[Path]()
-    monkeypatch.setattr("csn.commands.reproduce.run_timing", lambda folder, **_: measured.append(folder) or [])
+    monkeypatch.setattr("csn.cli.reproduce.run_timing", lambda folder, **_: measured.append(folder) or [])
     for options in ([], ["--dry-run"]):
         assert main(["reproduce", "timing", *options]) == 0
         assert f"{there} is there: --again measures anew and replaces it" in capsys.readouterr().out
@@ -567,7 +567,7 @@ def test_a_measurement_is_not_overwritten_unasked(toy, capsys, monkeypatch):
 
 def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     monkeypatch.setattr(
-        "csn.commands.run_cells._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running"
+        "csn.cli.run_cells._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running"
     )
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
     assert "go on with the same command" in capsys.readouterr().out
@@ -579,8 +579,8 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
 
 def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
     cells, started = plan("strokes"), []
-    monkeypatch.setattr("csn.commands.run_cells.named_by", lambda *_: cells[0])
-    monkeypatch.setattr("csn.commands.run_cells._spawn", lambda command, log: started.append(command))
+    monkeypatch.setattr("csn.cli.run_cells.named_by", lambda *_: cells[0])
+    monkeypatch.setattr("csn.cli.run_cells._spawn", lambda command, log: started.append(command))
     options = parser().parse_args(["reproduce", "strokes", "--runs", "runs", "--threads", "1"])
     folder = Path("runs", cells[1].name)
     folder.mkdir(parents=True)
@@ -599,7 +599,7 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, mo
 
 @pytest.mark.parametrize("option", ["--results", "--runs"])
 def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, capsys, monkeypatch, option):
-    monkeypatch.setattr("csn.commands.reproduce.run_all", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr("csn.cli.reproduce.run_all", lambda *_: pytest.fail("trained"))
     Path("taken").touch()
     assert main(["reproduce", "strokes", option, "taken"]) == 2
     assert "cannot write to taken (" in capsys.readouterr().err

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from matplotlib.colors import same_color
 
-from csn.pictures.drawing import BLUE, ORANGE
-from csn.pictures.results import Mark, accuracy_figure, panels_of
+from csn.plots.accuracies import Mark, accuracy_figure, panels_of
+from csn.plots.drawing import BLUE, ORANGE
 
 EASY = Mark("omniglot", "5-way 1-shot", "adacnn-df, paper", 98.38, 0.18, "98.42 ± 0.21")
 OTHER = Mark("omniglot", "5-way 1-shot", "siamese, plus", 97.37, 0.26, "97.3")

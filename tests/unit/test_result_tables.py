@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from csn import cli
+from csn.cli import main as cli
 from csn.config import load_preset, merge
 from csn.engine.evaluate import summarise
-from csn.reproduce.markdown import accuracy_table, arms_table, grid_table, overhead_table
-from csn.reproduce.plan import plan
-from csn.results.files import NAMED_FIRST, by_seed, changes_of, read_results
+from csn.experiments.pages import accuracy_table, arms_table, grid_table, overhead_table
+from csn.experiments.records.files import NAMED_FIRST, by_seed, changes_of, read_results
+from csn.experiments.tables.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 

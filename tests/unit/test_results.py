@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from csn import cli
+from csn.cli import main as cli
 from csn.config import load_preset, preset_names
 from csn.engine.evaluate import summarise
-from csn.reproduce.markdown import fill, marked_pages
-from csn.reproduce.table_files import all_table_files, table_files
-from csn.results.files import changes_of, published, read_results
-from csn.results.verify import check_summary
+from csn.experiments.pages import fill, marked_pages
+from csn.experiments.records.files import changes_of, published, read_results
+from csn.experiments.records.verify import check_summary
+from csn.experiments.tables.files import all_table_files, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
 # A difference has a sign; it follows the accuracy.

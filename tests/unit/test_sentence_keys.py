@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.base import sentences
-from csn.base.encoded import EncodedFFN
-from csn.base.lstm import LSTM
 from csn.build import build_learner
 from csn.config import load_preset
-from csn.data import text
 from csn.data.source import Dataset
+from csn.data.text import sentences as text
 from csn.engine.run import TrainedRun, check_vocabulary, describe_vocabulary
-from csn.sentence_keys import LSTMKey, NeighbourKey, neighbour_ids
+from csn.networks import sentences
+from csn.networks.encoded import EncodedFFN
+from csn.networks.lstm import LSTM
+from csn.networks.sentence_keys import LSTMKey, NeighbourKey, neighbour_ids
 
 CENTRED = tensor([[0, 3, 4, 1, 5, 6, 7], [8, 9, 3, 1, 0, 0, 0], [0, 0, 0, 1, 4, 4, 0]])
 STARTED = tensor([[3, 4, 1, 5, 6, 7, 0], [8, 9, 3, 1, 0, 0, 0], [1, 4, 4, 0, 0, 0, 0]])

@@ -11,15 +11,15 @@ import torch
 from rich.console import Console, RenderableType
 from torch import Tensor, tensor
 
-from csn import cli
+from csn.cli import main as cli
 from csn.data.source import EpisodeSource
-from csn.data.toy_language import load_toy_language
+from csn.data.text.toy_language import load_toy_language
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.pictures import drawing
-from csn.pictures.drawing import BLUE, ORANGE, RIGHT, WRONG
-from csn.pictures.episodes import learning_curve
-from csn.pictures.sentences import (
+from csn.plots import drawing
+from csn.plots.drawing import BLUE, ORANGE, RIGHT, WRONG
+from csn.plots.episodes import learning_curve
+from csn.plots.sentences import (
     Sentence,
     SentenceTask,
     class_table,

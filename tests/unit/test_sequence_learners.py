@@ -16,8 +16,8 @@ from csn.baselines.mann import MANN, State, least_used
 from csn.baselines.meta_lstm import MetaLSTM
 from csn.baselines.snail import SNAIL, AttentionBlock, DenseBlock
 from csn.build import build_learner
-from csn.conditioning import preprocess_gradient
 from csn.config import ModelConfig, load_preset
+from csn.core.conditioning import preprocess_gradient
 from csn.episode import Episode, Examples
 
 

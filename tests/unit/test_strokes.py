@@ -7,8 +7,8 @@ import hashlib
 import pytest
 import torch
 
+from csn.data.images.strokes import load_strokes
 from csn.data.source import SPLITS, Dataset, EpisodeSource
-from csn.data.strokes import load_strokes
 
 
 def digest(data: Dataset) -> str:

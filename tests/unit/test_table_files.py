@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from toy_tables import TOY, write_result
 
-from csn.reproduce.plan import plan
-from csn.reproduce.table_files import all_table_files, table_files
+from csn.experiments.tables.files import all_table_files, table_files
+from csn.experiments.tables.plan import plan
 
 NAME = "strokes-5w1s-prototypical-plus"
 
@@ -110,7 +110,7 @@ def test_numbers_of_an_ablation_are_against_the_baseline_of_their_seed(toy, monk
 
 
 def test_the_table_of_the_ablations_has_those_on_other_data_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("csn.reproduce.cells.RANDOM_TASKS", {5: 2})
+    monkeypatch.setattr("csn.experiments.tables.cells.RANDOM_TASKS", {5: 2})
     results = tmp_path / "ablation"
     own, changed = (plan("ablation", rows=["baseline"], changes=changes) for changes in ((), ["model.filters=8"]))
     stand_in = plan("ablation", rows=["adacnn-32-df"], data="/my/pets")

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from toy_tables import write_result
 
-from csn.cli import main
-from csn.commands import run_cells, terminal
-from csn.reproduce.budget import seconds_of_tasks
-from csn.reproduce.plan import plan
+from csn.cli import run_cells, terminal
+from csn.cli.main import main
+from csn.experiments.tables.budget import seconds_of_tasks
+from csn.experiments.tables.plan import plan
 
 NAME = "penn-treebank-5w1s-adalstm-1-gradient-plus-hidden-shifts-only-naming.epochs=0-seed2"
 
@@ -101,10 +101,10 @@ def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
         each.process.wait()
         return "failed"
 
-    monkeypatch.setattr("csn.commands.run_cells.progress_bar", watched)
-    monkeypatch.setattr("csn.commands.run_cells._trained", lambda cell, runs: before.get(cell.name, 0))
-    monkeypatch.setattr("csn.commands.run_cells._next_command", failed)
-    monkeypatch.setattr("csn.reproduce.plan.Cell.train_command", lambda *_, **__: ["data", "list"])
+    monkeypatch.setattr("csn.cli.run_cells.progress_bar", watched)
+    monkeypatch.setattr("csn.cli.run_cells._trained", lambda cell, runs: before.get(cell.name, 0))
+    monkeypatch.setattr("csn.cli.run_cells._next_command", failed)
+    monkeypatch.setattr("csn.experiments.tables.plan.Cell.train_command", lambda *_, **__: ["data", "list"])
     assert main(["reproduce", "strokes"]) == 1
     assert [cell.config.train.tasks for cell in plan("strokes")] == [8, 8]
     (overall,) = bars[0].tasks
@@ -143,7 +143,7 @@ def test_the_bar_of_all_cells_is_full_when_the_last_test_is_over(toy, monkeypatc
         monkeypatch.setattr(progress, "update", noted)
         return progress
 
-    monkeypatch.setattr("csn.commands.run_cells.progress_bar", watched)
+    monkeypatch.setattr("csn.cli.run_cells.progress_bar", watched)
     assert main(["reproduce", "strokes", "--rows", "prototypical"]) == 0
     assert seen[-1] == (False, 100)
     while_testing = [percentage for testing, percentage in seen if testing]

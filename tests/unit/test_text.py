@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from csn.data import text_files
 from csn.data.partition import PartitionSource
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
-from csn.data.text import BLANK, MARKERS, PAD, UNKNOWN, draw_words, sentence_counts, text_dataset
-from csn.data.text_files import king_james_sentences, load_king_james, load_text, read_sentences
+from csn.data.text import files as text_files
+from csn.data.text.files import king_james_sentences, load_king_james, load_text, read_sentences
+from csn.data.text.sentences import BLANK, MARKERS, PAD, UNKNOWN, draw_words, sentence_counts, text_dataset
 
 # 'red' is the test word; 'big' is the only word in exactly 2 sentences but 'here' and 'off', which are no classes.
 TEXT = (

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from csn.pictures.timing import growth_figure, timing_figure
-from csn.timing import tables as time_tables
-from csn.timing.benches import (
+from csn.experiments.timing import tables as time_tables
+from csn.experiments.timing.benches import (
     AXES,
     BENCHES,
     FLOOR,
@@ -27,8 +26,9 @@ from csn.timing.benches import (
     quick_axes,
     quick_bench,
 )
-from csn.timing.floor import Floor, Peak, SentenceFloor, over, peak_of, step_times
-from csn.timing.tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
+from csn.experiments.timing.floor import Floor, Peak, SentenceFloor, over, peak_of, step_times
+from csn.experiments.timing.tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
+from csn.plots.timing import growth_figure, timing_figure
 
 QUICK_PARTS = 9  # 2 benches and 2 axes in 2 phases, 1 process
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from csn.data.augment import affine, augment, pen
+from csn.data.images.augment import affine, augment, pen
+from csn.data.images.strokes import load_strokes
 from csn.data.source import Dataset, EpisodeSource
-from csn.data.strokes import load_strokes
 from csn.data.varied import VariedSource
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from csn.cli import main
-from csn.data.strokes import load_strokes
+from csn.cli.main import main
+from csn.data.images.strokes import load_strokes
 from csn.engine.evaluate import summarise
-from csn.results.protocol import setting_of, source_of
+from csn.experiments.records.protocol import setting_of, source_of
 
 ROOT = Path(__file__).parents[2]
 

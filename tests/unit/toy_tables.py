@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from csn.reproduce.cells import Cell
+from csn.experiments.tables.cells import Cell
 
 SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
 TOY = {

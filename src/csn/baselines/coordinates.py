@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from csn.base.sentences import initialise_lstm
+from csn.networks.sentences import initialise_lstm
 
 CHUNK = 4096  # rows
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.base.learner import he_initialise
-from csn.base.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm
+from csn.core.base_learner import he_initialise
 from csn.episode import Examples, check_examples, check_same_tasks, support_way
 from csn.learner import FewShotLearner
+from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm
 
 SENTENCES_AT_ONCE = 64  # scored in one go: their logits are a hundred megabytes
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.base.sentences import initialise_lstm
 from csn.baselines.embedding import Embedded, EmbeddingLearner, by_class
+from csn.networks.sentences import initialise_lstm
 
 
 class SupportContext(nn.Module):

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
-from csn.base.sentences import initialise_lstm
 from csn.baselines.coordinates import CHUNK, State, lstm_step
 from csn.baselines.maml import MAML, Adapted
-from csn.conditioning import preprocess_gradient
+from csn.core.conditioning import preprocess_gradient
 from csn.episode import Examples, check_examples, support_way
 from csn.learner import ordinary, out_of_inference_mode
+from csn.networks.sentences import initialise_lstm
 
 FORGET_START = 5.0  # the forget gate starts at sigmoid(5) = 0.993: parameters are kept
 

@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.base.cnn import channels_last, pool, pooled_size
-from csn.base.learner import he_initialise
 from csn.baselines.coordinates import CoordinateLSTM
-from csn.conditioning import preprocess_gradient
+from csn.core.base_learner import he_initialise
+from csn.core.conditioning import preprocess_gradient
+from csn.core.memory import MemoryFunction
+from csn.core.shortcuts.piecewise import preprocessed
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary
-from csn.memory import MemoryFunction
-from csn.piecewise import preprocessed
+from csn.networks.cnn import channels_last, pool, pooled_size
 
 P_OF_EQ_6 = 7.0  # of the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
 FAST_START = 0.001  # scale of the last layers of m and d: what they give all weights alike adds up over 576 inputs

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from csn.base.sentences import PAD
 from csn.baselines.lstm_lm import LanguageModel
 from csn.config import TrainConfig
-from csn.data.running_text import RunningText
 from csn.data.source import EpisodeSource
+from csn.data.text.running import RunningText
 from csn.engine.evaluate import evaluate, summarise
 from csn.engine.train import StepReport, TrainingLoop, ValidationReport
+from csn.networks.sentences import PAD
 
 BATCHES_SORTED = 50  # batches whose sentences are sorted by length among each other
 VALIDATION_SENTENCES = 1000

@@ -11,7 +11,7 @@ import warnings
 
 import torch
 
-from csn.base.precision import Precision
+from csn.networks.precision import Precision
 
 # Convolutions as networks have them, forward and back, in either precision; fails if bfloat16 is slower: where it is
 # emulated it takes three times as long, where a processor has instructions for it a third.

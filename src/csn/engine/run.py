@@ -22,18 +22,18 @@ from csn import __version__
 from csn.baselines.lstm_lm import LanguageModel
 from csn.build import build_learner
 from csn.config import Config, config_from_json
-from csn.data.running_text import RunningText
 from csn.data.source import Dataset, EpisodeSource
+from csn.data.text.running import RunningText
 from csn.data.varied import VariedSource
-from csn.engine import naming
+from csn.engine import pretrain as naming
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
 from csn.engine.lengthen import lengthened, restate
 from csn.engine.lock import lock_folder
 from csn.engine.machine import check_precision, usable_precision
-from csn.engine.naming import NamingTrainer
 from csn.engine.origin import origin
+from csn.engine.pretrain import NamingTrainer
 from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner
 

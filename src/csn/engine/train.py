@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from csn.config import TrainConfig
-from csn.data.augment import augment
+from csn.data.images.augment import augment
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint

@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from csn import __version__
-from csn.classifier import FewShotClassifier
+from csn.classifier.classifier import FewShotClassifier
 from csn.service import schemas
 from csn.service.api import router
 from csn.service.errors import add_handlers

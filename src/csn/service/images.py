@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from csn.inputs import InputSpec, prepare
+from csn.classifier.inputs import InputSpec, prepare
 from csn.service.errors import ServiceError
 from csn.service.limits import Limits
 

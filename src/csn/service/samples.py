@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from csn.data.strokes import load_strokes
+from csn.data.images.strokes import load_strokes
 
 NAMES = ("Ombra", "Tavi", "Kelun")
 SYLLABLES = ("ka", "mi", "to", "su", "re", "lo", "ni", "vu", "he", "pa")

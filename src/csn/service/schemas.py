@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
-from csn.explanation import Explanation
+from csn.classifier.explanation import Explanation
 from csn.service.store import Example, Record
 
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from csn.classifier import FewShotClassifier
-from csn.explanation import Explanation
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.explanation import Explanation
 from csn.service.errors import ServiceError
 from csn.service.images import ink_png, picture, unusable
 from csn.service.limits import Limits

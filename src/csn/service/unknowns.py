@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from csn.classifier import FewShotClassifier
-from csn.data.strokes import load_strokes
-from csn.pretrained import shipped_threshold
-from csn.unknown import calibrate_unknown
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.pretrained import shipped_threshold
+from csn.classifier.thresholds import calibrate_unknown
+from csn.data.images.strokes import load_strokes
 
 CHARACTERS, DRAWINGS, TASKS = 10, 6, 24
 

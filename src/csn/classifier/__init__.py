@@ -1,0 +1,1 @@
+"""FewShotClassifier: scikit-learn's face of a trained learner."""

@@ -1,0 +1,287 @@
+"""Whatever a person has (arrays, tensors, pictures, files, sentences) -> what a learner takes.
+
+A learner for characters takes ink: (1, h, w), 0 is paper and 1 is ink, as in the data it was trained on. A picture is
+turned to that whatever its size, colours and contrast, and each by itself: what becomes of one never depends on the
+others of its batch. Images are kept as bytes (the learner sees byte / 255), vectors in the learner's own precision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csn.data.images.area import area_matrix
+from csn.data.text.sentences import BLANK, MARKERS, PAD, UNKNOWN
+
+MAX_PIXELS = 32_000_000  # of one picture, before it is decoded
+MAX_SIDE = 10_000
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
+EMPTY = 0.02  # a drawing whose darkest and lightest places differ by less (of the scale) is empty paper
+FAINT = 0.5  # ink weaker than this is pencil or a grey scan: stretched to full strength
+GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as in pillow
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a learner takes: `shape` of one example; `vocabulary` of a learner that reads word numbers.
+
+    Three numbers (channels, height, width) mean images; one channel means ink.
+    """
+
+    shape: tuple[int, ...]
+    vocabulary: tuple[str, ...] | int | None = None
+
+    @property
+    def is_image(self) -> bool:
+        """Images, kept as bytes."""
+        return len(self.shape) == 3 and self.vocabulary is None
+
+
+def prepare(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Examples as (n, *shape): uint8 for images, int64 for sentences, `dtype` for vectors.
+
+    Images: (n, h, w), (n, h, w, channels) or (n, h * h) arrays and tensors (tensors also channels first), one picture
+    or file path, or a sequence of pictures, paths and (h, w[, channels]) arrays, each of any size. Sentences: word
+    numbers (n, T), or strings with one word replaced by <blank>. Anything else: arrays (n, *shape) or (n, numbers).
+    """
+    if spec.vocabulary is not None:
+        return _sentences(x, spec)
+    if not spec.is_image:
+        return _vectors(x, spec, dtype)
+    images = list(_each_image(x))
+    if not images:
+        raise ValueError("no examples: expected at least one image, got an empty batch")
+    rows = []
+    for i, image in enumerate(images):
+        try:
+            rows.append(_colours(image, spec.shape) if spec.shape[0] == 3 else _ink(image, spec.shape))
+        except ValueError as error:
+            raise ValueError(f"image {i}: {error}" if len(images) > 1 else str(error)) from error
+    return torch.from_numpy(np.stack(rows))
+
+
+def as_input(prepared: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What the learner sees: bytes become numbers in [0, 1], as in training."""
+    return prepared.to(dtype).div_(255) if prepared.dtype == torch.uint8 else prepared
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is two-dimensional data (an array, a data frame, lists of numbers, a sparse matrix)."""
+    if hasattr(X, "shape"):
+        return len(X.shape) == 2
+    if isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple) and X[0]:
+        return isinstance(X[0][0], int | float)
+    return False
+
+
+def open_image(path: str | os.PathLike[str]) -> np.ndarray:
+    """A picture file as (h, w, 1 to 4) uint8; refused before it is decoded if it is too large or of another kind."""
+    image = _pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", image.DecompressionBombWarning)
+            with image.open(path, formats=FORMATS) as opened:
+                return _from_pillow(opened)
+    except (image.DecompressionBombError, image.DecompressionBombWarning) as error:
+        raise ValueError(f"{path} has too many pixels, at most {MAX_PIXELS:,} are read: make it smaller") from error
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
+    except (OSError, SyntaxError, EOFError, MemoryError) as error:
+        kinds = ", ".join(FORMATS)
+        raise ValueError(f"{path} is damaged or no picture ({error}): expected a file of type {kinds}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ValueError('pictures and files need pillow: pip install "csn[data]"') from error
+    return Image
+
+
+def _from_pillow(image: Any) -> np.ndarray:
+    """A pillow image as (h, w, channels); photographs are turned upright."""
+    from PIL import ImageOps
+
+    _check_size(image.height, image.width)
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):  # 16 bits and more
+        return np.asarray(image)[..., None]
+    transparent = "A" in image.mode or "transparency" in image.info
+    mode = "RGBA" if transparent else "L" if image.mode in ("1", "L") else "RGB"
+    pixels = np.asarray(image.convert(mode))
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def _each_image(x: Any) -> Iterator[np.ndarray]:
+    """(h, w, channels) arrays, one per example."""
+    if isinstance(x, str | os.PathLike) or hasattr(x, "getbands"):
+        x = [x]
+    if isinstance(x, Tensor):
+        x = x.detach().cpu()
+        if x.ndim == 4 and x.shape[1] in (1, 3, 4) and x.shape[3] not in (1, 3, 4):
+            x = x.permute(0, 2, 3, 1)
+        x = x.numpy()
+    if isinstance(x, np.ndarray) and x.dtype != object:
+        if x.ndim == 2:
+            side = math.isqrt(x.shape[1])
+            if side * side != x.shape[1] or side == 0:
+                raise ValueError(
+                    f"an array (examples, {x.shape[1]}) cannot be square images, one a row: give (n, h, w) or (n, h, "
+                    f"w, channels); a single image needs a leading axis, image[None]"
+                )
+            x = x.reshape(-1, side, side)
+        if x.ndim == 4 and x.shape[1] in (1, 3, 4) and x.shape[3] not in (1, 3, 4):
+            x = x.transpose(0, 2, 3, 1)
+        if x.ndim not in (3, 4):
+            raise ValueError(f"images come as (n, h, w), (n, h, w, channels) or (n, h * h), got shape {x.shape}")
+    elif not isinstance(x, Sequence | np.ndarray) and not hasattr(x, "__iter__"):
+        raise ValueError(f"expected arrays, tensors, pictures or file paths, got {type(x).__name__}")
+    yield from map(_one_image, x)
+
+
+def _one_image(item: Any) -> np.ndarray:
+    """One picture as (h, w, channels)."""
+    if isinstance(item, str | os.PathLike):
+        return open_image(item)
+    if hasattr(item, "getbands"):
+        return _from_pillow(item)
+    image = item.detach().cpu().numpy() if isinstance(item, Tensor) else np.asarray(item)
+    if image.dtype.kind not in "buif":
+        raise ValueError(f"a picture needs numbers, got an array of {image.dtype}")
+    if image.ndim == 3 and image.shape[0] in (1, 3, 4) and image.shape[2] not in (1, 3, 4):
+        image = image.transpose(1, 2, 0)
+    if image.ndim == 2:
+        image = image[..., None]
+    if image.ndim != 3 or image.shape[2] not in (1, 3, 4):
+        raise ValueError(f"a picture is (h, w) or (h, w, 1, 3 or 4 channels), got shape {np.shape(item)}")
+    _check_size(*image.shape[:2])
+    return image
+
+
+def _check_size(height: int, width: int) -> None:
+    if min(height, width) < 1 or max(height, width) > MAX_SIDE or height * width > MAX_PIXELS:
+        raise ValueError(
+            f"{width} x {height} pixels cannot be read: a picture has 1 to {MAX_SIDE} on a side and at most "
+            f"{MAX_PIXELS:,} in all; make it smaller"
+        )
+
+
+def _levels(image: np.ndarray) -> np.ndarray:
+    """Numbers of any kind as float32 with 0 and 1 as the ends of their scale; NaN and infinity are refused."""
+    values = image.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise ValueError("the image holds NaN or infinite values: clean it first")
+    low, high = float(values.min()), float(values.max())
+    if low < 0:  # no scale is known that starts below 0: the picture's own range
+        return (values - low) / max(high - low, 1e-12)
+    if high <= 1:
+        return values
+    return values / (255 if high <= 255 else 65535 if high <= 65535 else high)
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    """(h, w, channels) -> (h, w) in [0, 1]; what is transparent becomes paper that the ink stands out from."""
+    levels = _levels(image)
+    if levels.shape[2] == 1:
+        return levels[..., 0]
+    grey: np.ndarray = levels[..., :3] @ np.array(GREY, dtype=np.float32)
+    if levels.shape[2] == 4:
+        alpha = levels[..., 3]
+        if alpha.max() > 0:
+            light = float((grey * alpha).sum() / alpha.sum()) > 0.5 and alpha.min() < 0.5
+            grey = grey * alpha + (0.0 if light else 1.0) * (1 - alpha)
+        else:
+            grey = np.ones_like(grey)
+    return grey
+
+
+def _ink(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """(1, height, width) uint8: the whole picture, its sides in proportion, centred on paper, by area averages."""
+    grey = _grey(image)
+    low, high = float(grey.min()), float(grey.max())
+    if high - low < EMPTY and not (high <= 1 / 255 + 1e-6 and image.dtype.kind in "bui" and high > 0 == low):
+        raise ValueError("the drawing is empty: it has the same colour everywhere; draw something")
+    dark_on_light = _paper_is_light(grey, (low + high) / 2)
+    if low >= 0 and high - low >= FAINT:
+        ink = 1 - grey if dark_on_light else grey
+    else:
+        ink = (high - grey if dark_on_light else grey - low) / (high - low)
+    h, w = ink.shape
+    side = max(h, w)
+    rows, columns = area_matrix(side, shape[1]), area_matrix(side, shape[2])
+    top, left = (side - h) // 2, (side - w) // 2
+    small = rows[:, top : top + h] @ ink @ columns[:, left : left + w].T
+    return np.rint(255 * small.clip(0, 1)).astype(np.uint8)[None]
+
+
+def _paper_is_light(grey: np.ndarray, middle: float) -> bool:
+    """What covers most of a picture is paper; where ink covers about as much, the border decides."""
+    light = grey > middle
+    share = float(light.mean())
+    if not 0.4 <= share <= 0.6:
+        return share > 0.5
+    border = np.concatenate([light[0], light[-1], light[:, 0], light[:, -1]])
+    return float(border.mean()) > 0.5
+
+
+def _colours(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """(3, height, width) uint8, scaled to fit: photographs have no paper to be centred on."""
+    levels = _levels(image)
+    levels = levels[..., :3] if levels.shape[2] >= 3 else np.repeat(levels, 3, axis=2)
+    rows, columns = area_matrix(levels.shape[0], shape[1]), area_matrix(levels.shape[1], shape[2])
+    small = np.stack([rows @ levels[..., c] @ columns.T for c in range(3)])
+    return np.rint(255 * small.clip(0, 1)).astype(np.uint8)
+
+
+def _vectors(x: Any, spec: InputSpec, dtype: torch.dtype) -> Tensor:
+    """(n, *shape) numbers as they are."""
+    with contextlib.suppress(TypeError, ValueError):
+        x = x if isinstance(x, Tensor) else torch.from_numpy(np.array(x, dtype=np.float64))
+    if not isinstance(x, Tensor):
+        raise ValueError(f"expected an array of numbers (n, {', '.join(map(str, spec.shape))}), got {type(x).__name__}")
+    numbers = math.prod(spec.shape)
+    if x.ndim < 2 or math.prod(x.shape[1:]) != numbers:
+        raise ValueError(f"this learner takes {numbers} numbers per example, (n, {numbers}); got {tuple(x.shape)}")
+    x = x.detach().cpu().to(dtype).reshape(len(x), *spec.shape)
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("the input holds NaN, infinite or too large values: clean it first")
+    return x
+
+
+def _sentences(x: Any, spec: InputSpec) -> Tensor:
+    """(n, T) int64 word numbers."""
+    if isinstance(x, str):
+        x = [x]
+    if isinstance(x, Tensor) or (isinstance(x, np.ndarray) and x.dtype.kind not in "OUS"):
+        rows = torch.as_tensor(x)
+        size = spec.vocabulary if isinstance(spec.vocabulary, int) else len(spec.vocabulary or ())
+        if rows.ndim != 2 or rows.is_floating_point() or int(rows.min()) < 0 or int(rows.max()) >= size:
+            raise ValueError(f"sentences come as strings or whole word numbers (n, T) in [0, {size})")
+        return rows.long()
+    if not isinstance(spec.vocabulary, tuple):
+        raise ValueError("this learner has no list of words (vocabulary.json of its run): give word numbers (n, T)")
+    return torch.tensor([_sentence(str(text), spec.vocabulary, spec.shape[0]) for text in x])
+
+
+def _sentence(text: str, vocabulary: tuple[str, ...], steps: int) -> list[int]:
+    """The words around the blank, which is in the middle; PAD beyond the sentence, UNKNOWN for other words."""
+    words = text.split()
+    marker = MARKERS[BLANK]
+    if words.count(marker) != 1:
+        raise ValueError(f"a sentence needs exactly one {marker} in place of a word, separated by spaces; got {text!r}")
+    number = {word: i for i, word in enumerate(vocabulary) if i > UNKNOWN} | {marker: BLANK}
+    start = words.index(marker) - steps // 2
+    inside = range(len(words))
+    return [number.get(words[i], UNKNOWN) if i in inside else PAD for i in range(start, start + steps)]

@@ -1,0 +1,93 @@
+"""Trained learners and what they take: shipped with the package, from a run, or the user's own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from contextlib import AbstractContextManager
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+from csn.classifier.inputs import InputSpec
+from csn.engine.checkpoint import digest, load_checkpoint
+from csn.engine.run import TrainedRun, open_model, vocabulary_size
+from csn.learner import FewShotLearner
+from csn.networks.sentences import WordEmbedding
+
+SUFFIX = ".safetensors"
+INK = InputSpec((1, 28, 28))
+
+
+def shipped_names() -> list[str]:
+    """Models whose weights come with the package."""
+    folder = resources.files("csn.classifier") / "weights"
+    return (
+        sorted(path.name.removesuffix(SUFFIX) for path in folder.iterdir() if path.name.endswith(SUFFIX))
+        if (folder.is_dir())
+        else []
+    )
+
+
+def open_shipped(name: str) -> tuple[FewShotLearner, InputSpec]:
+    """A model that comes with the package, by name."""
+    with _shipped(name) as path:
+        return _open(path, None)
+
+
+def shipped_threshold(name: str) -> float:
+    """The similarity below which a model that comes with the package should answer unknown, as calibrated for it."""
+    with _shipped(name) as path:
+        return float(load_checkpoint(path)[1]["unknown_threshold"])
+
+
+def shipped_run(name: str, *, attention: str | None = None) -> TrainedRun:
+    """The run that a model of the package is from, as far as its weights tell."""
+    with _shipped(name) as path:
+        learner, config, metadata = open_model(path, attention=attention)
+        origin = {key: metadata[key] for key in ("command", "commit", "date", "machine")}
+        return TrainedRun(path, config, learner, metadata, origin, log=[])
+
+
+def _shipped(name: str) -> AbstractContextManager[Path]:
+    """The file of a model that comes with the package."""
+    if name not in shipped_names():
+        raise ValueError(
+            f"no weights named {name!r} come with this package, it has: {', '.join(shipped_names()) or 'none'}. Choose "
+            f"one of them, or use a model of your own with run= or learner="
+        )
+    return resources.as_file(resources.files("csn.classifier") / "weights" / f"{name}{SUFFIX}")
+
+
+def open_folder(folder: Path) -> tuple[FewShotLearner, InputSpec]:
+    """The best model of a run."""
+    words = folder / "vocabulary.json"
+    return _open(folder / f"best{SUFFIX}", words if words.exists() else None)
+
+
+def own(learner: FewShotLearner) -> tuple[FewShotLearner, InputSpec | None]:
+    """A copy of a learner, so that training it further leaves what it has learned here alone."""
+    base = getattr(learner, "base", None)
+    copied = copy.deepcopy(learner).eval()
+    if (image := getattr(base, "image", None)) is not None:
+        return copied, InputSpec(tuple(image))
+    if (inputs := getattr(base, "inputs", None)) is not None:
+        return copied, InputSpec((int(inputs),))
+    embeddings = [module.vocabulary for module in learner.modules() if isinstance(module, WordEmbedding)]
+    return copied, InputSpec((0,), vocabulary=embeddings[0]) if embeddings else None
+
+
+def fingerprint(learner: FewShotLearner) -> str:
+    """sha256 of a learner's kind, way and every weight."""
+    about = {"kind": type(learner).__name__, "way": learner.way, "attention": getattr(learner, "attention", None)}
+    return digest({name: tensor for name, tensor in learner.state_dict().items() if torch.is_tensor(tensor)}, about)
+
+
+def _open(path: Path, words: Path | None) -> tuple[FewShotLearner, InputSpec]:
+    learner, _, metadata = open_model(path)
+    about = metadata["about"]
+    vocabulary: tuple[str, ...] | int | None = vocabulary_size(about)
+    if vocabulary is not None and words is not None:
+        vocabulary = tuple(json.loads(words.read_text(encoding="utf-8")))
+    return learner, InputSpec(tuple(about["input"]), vocabulary)

@@ -1,0 +1,206 @@
+"""The examples a classifier remembers, and the matches between classes that it holds over them.
+
+A class has a number: its place in the order in which classes first appear among the remembered examples. A learner of
+`way` outputs tells at most `way` classes apart in one match, so more of them hold a tournament: in round r class i
+takes output (slot) (i // way^r) mod way, and the champions of up to `way` groups meet in round r + 1. Slots depend on
+nothing but that order, so new classes leave the slots of old ones alone.
+
+`m` queries, `n` remembered examples, `C` classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from csn.classifier.inputs import as_input
+from csn.core.memory import TaskMemory, join
+from csn.episode import Examples
+from csn.learner import FewShotLearner, Task
+
+QUERIES_PER_CALL = 128
+
+
+class Remembered:
+    """Prepared inputs and labels, and for a learner with a memory one row per example.
+
+    A row depends on its example and slot alone, because each example is described by itself at the learner's full way.
+    Adding examples therefore adds rows, and forgetting leaves rows out; what is left is what would be there had the
+    forgotten examples never come, to the bit. Learners of other kinds describe their whole support anew.
+    """
+
+    def __init__(self, learner: FewShotLearner) -> None:
+        self.learner = learner
+        self.inputs: list[Tensor] = []
+        self.labels: list[Hashable] = []
+        self.order: list[Hashable] = []
+        self._rows: list[dict[int, TaskMemory]] = []
+        self._numbers: list[int] = []  # the class of each example
+        self._plain: bool | None = None
+        self._tasks: dict[tuple[int, tuple[int, ...]], Task] = {}  # of the first round
+        like = next(iter(learner.parameters()), torch.empty(0))
+        self.dtype, self.device = like.dtype, like.device
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def add(self, inputs: Tensor, labels: Sequence[Hashable]) -> None:
+        """Remember prepared examples (n, *input)."""
+        # Rows are written before anything is changed: a failure leaves all as it was.
+        order = list(dict.fromkeys([*self.labels, *labels]))
+        number = {label: c for c, label in enumerate(order)}
+        slots = [number[label] % self.learner.way for label in labels]
+        plain = self.is_plain(inputs[0]) if len(inputs) else True
+        self.restore(
+            inputs, labels, [{} if plain else self._described(x, s) for x, s in zip(inputs, slots, strict=True)]
+        )
+
+    def restore(self, inputs: Tensor, labels: Sequence[Hashable], rows: Sequence[dict[int, TaskMemory]]) -> None:
+        """Append examples whose rows are known already."""
+        self.inputs += list(inputs)
+        self.labels += labels
+        self._rows += rows
+        self._renumber()
+
+    def keep(self, indices: Iterable[int]) -> None:
+        """Forget all examples but these; those whose slot changes are described again when they are next needed."""
+        kept = sorted(set(indices))
+        self.inputs, self.labels = [self.inputs[i] for i in kept], [self.labels[i] for i in kept]
+        self._rows = [self._rows[i] for i in kept]
+        self._renumber()
+        self._rows = [
+            {slot: row for slot, row in rows.items() if slot in self._slots(c)}
+            for c, rows in zip(self._numbers, self._rows, strict=True)
+        ]
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        """log p of each class, in `order`: prepared queries (m, *input) -> (m, C)."""
+        parts = [self._tournament(part)[0] for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
+        return torch.cat(parts).double().log_softmax(-1)
+
+    def attention(self, x: Tensor) -> list[dict[int, float]]:
+        """Of each prepared query: the weight of every example in the match that decided (eq. 3)."""
+        attend = getattr(self.learner, "attend", None)
+        if attend is None:
+            raise ValueError(f"{type(self.learner).__name__} has no attention over its examples: explain needs a CSN")
+        found = []
+        for query in as_input(x, self.dtype):
+            _, level, finalists = self._tournament(query[None])
+            entrants = finalists[0].tolist()
+            with torch.no_grad():
+                weights = attend(query[None, None].to(self.device), self._task(level, entrants))[0, 0]
+            found.append(dict(zip(self._members(entrants), weights.tolist(), strict=True)))
+        return found
+
+    @torch.no_grad()
+    def similarity(self, x: Tensor) -> Tensor:
+        """The cosine of each prepared query's key and the key most like it in memory: (m, *input) -> (m,)."""
+        key_function = getattr(self.learner, "key_function", None)
+        if key_function is None or self.is_plain():
+            raise ValueError(f"{type(self.learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
+        rows = [self.row(i, c % self.learner.way).keys[0] for i, c in enumerate(self._numbers)]
+        keys = F.normalize(torch.cat(rows), dim=-1)
+        parts = as_input(x, self.dtype).split(QUERIES_PER_CALL)
+        return torch.cat(
+            [(F.normalize(key_function(part.to(self.device)), dim=-1) @ keys.T).amax(-1) for part in parts]
+        )
+
+    def row(self, index: int, slot: int) -> TaskMemory:
+        """The memory row of an example at an output."""
+        rows = self._rows[index]
+        if slot not in rows:
+            rows |= self._described(self.inputs[index], slot)
+        return rows[slot]
+
+    def first_rows(self) -> list[TaskMemory]:
+        """Every example's row of the first round; empty for a learner without a memory."""
+        return [] if self.is_plain() else [self.row(i, c % self.learner.way) for i, c in enumerate(self._numbers)]
+
+    def is_plain(self, x: Tensor | None = None) -> bool:
+        """Whether the learner makes something else than a TaskMemory of examples such as `x`."""
+        if self._plain is None:
+            example = self.inputs[0] if x is None else x
+            self._plain = not isinstance(self._described(example, 0)[0], TaskMemory)
+        return self._plain
+
+    def _renumber(self) -> None:
+        self.order = list(dict.fromkeys(self.labels))
+        number = {label: c for c, label in enumerate(self.order)}
+        self._numbers = [number[label] for label in self.labels]
+        self._tasks = {}
+
+    def _slots(self, c: int) -> set[int]:
+        """The slots of a class in all rounds."""
+        way, slots, left = self.learner.way, {c % self.learner.way}, len(self.order)
+        while left > way:
+            c, left = c // way, -(-left // way)
+            slots.add(c % way)
+        return slots
+
+    @torch.no_grad()
+    def _described(self, x: Tensor, slot: int) -> dict[int, TaskMemory]:
+        """An example described alone: batches of different sizes may differ in the last bit."""
+        support = Examples(as_input(x, self.dtype)[None, None], torch.tensor([[slot]])).to(self.device)
+        return {slot: self.learner.describe(support, way=self.learner.way)}
+
+    def _members(self, entrants: Sequence[int]) -> list[int]:
+        """The examples of some classes."""
+        chosen = set(entrants)
+        return [i for i, c in enumerate(self._numbers) if c in chosen]
+
+    @torch.no_grad()
+    def _task(self, level: int, entrants: Sequence[int]) -> Task:
+        """The task of telling some classes apart in a round."""
+        key = (level, tuple(entrants))
+        if key in self._tasks:
+            return self._tasks[key]
+        members, size = self._members(entrants), self.learner.way**level
+        task: Task
+        if self.is_plain():
+            slots = torch.tensor([[entrants.index(self._numbers[i]) for i in members]])
+            x = as_input(torch.stack([self.inputs[i] for i in members]), self.dtype)
+            task = self.learner.describe(Examples(x[None], slots).to(self.device), way=max(2, len(entrants)))
+        else:
+            task = join([self.row(i, self._numbers[i] // size % self.learner.way) for i in members])
+        if level == 0:
+            self._tasks[key] = task
+        return task
+
+    @torch.no_grad()
+    def _match(self, x: Tensor, level: int, entrants: Sequence[int]) -> Tensor:
+        """log p of each entrant, (m, *input) -> (m, entrants)."""
+        logits = self.learner.predict(x[None].to(self.device), self._task(level, entrants))[0].cpu()
+        if self.is_plain():
+            return logits[:, : len(entrants)].log_softmax(-1)
+        return logits[:, [c // self.learner.way**level % self.learner.way for c in entrants]].log_softmax(-1)
+
+    def _tournament(self, x: Tensor) -> tuple[Tensor, int, Tensor]:
+        """Scores (m, C), the last round, and the classes in it (m, k).
+
+        The score of a class is its log odds against the winner: a class that lost in a group keeps its odds against the
+        champion of that group, whatever these are worth further up. With one match they are its log probabilities.
+        """
+        way, count = self.learner.way, len(self.order)
+        scores = torch.zeros(len(x), count, dtype=self.dtype)
+        entrants = torch.arange(count).expand(len(x), count)
+        for level in range(count):  # far fewer
+            champions = []
+            for start in range(0, entrants.shape[1], way):
+                group = entrants[:, start : start + way]
+                logs = scores.new_zeros(group.shape)
+                for chosen in group.unique(dim=0) if group.shape[1] > 1 else ():
+                    who = (group == chosen).all(-1)
+                    logs[who] = self._match(x[who], level, chosen.tolist())
+                best = logs.argmax(-1, keepdim=True)
+                champions.append(group.gather(1, best))
+                odds = logs - logs.gather(1, best)
+                below = way**level  # classes behind each entrant
+                span = scores[:, start * below : (start + group.shape[1]) * below]
+                span += odds.repeat_interleave(below, dim=1)[:, : span.shape[1]]
+            if len(champions) == 1:
+                return scores, level, group
+            entrants = torch.cat(champions, dim=1)
+        raise AssertionError("a tournament ends")

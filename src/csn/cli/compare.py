@@ -1,0 +1,82 @@
+"""`csn compare`: learners side by side, in accuracy and in time."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+from rich.table import Table
+
+from csn.cli.data import data_name, load
+from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal
+from csn.cli.train import run_with_progress
+from csn.engine.checkpoint import write_atomically
+from csn.engine.evaluate import Accuracy
+from csn.engine.machine import check_precision
+from csn.engine.run import new_trainer
+from csn.experiments import compare as comparing
+from csn.experiments.records.protocol import QUERIES
+from csn.experiments.records.writing import json_bytes
+from csn.experiments.tables.budget import read_seconds
+from csn.plots.drawing import png
+from csn.plots.episodes import comparison_figure
+
+
+def compare(options: argparse.Namespace) -> int:
+    """`csn compare`."""
+    for name in ("tasks", "test_tasks", "repeats"):
+        if getattr(options, name) < 2:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
+    seconds = None if options.budget is None else read_seconds(options.budget)
+    asked = {name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")}
+    contenders = comparing.contenders(options.presets, data=data_name(options.data), **asked)
+    device, loaded = prepare_machine(options), load(contenders[0].config.data)
+    about = f"{loaded.name}, {options.way}-way {options.shot}-shot"
+    folder = options.out or Path("runs") / f"compare-{loaded.name}-{options.way}w{options.shot}s"
+    contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
+    for each in contenders:
+        check_precision(each.config.model.precision, device)
+        comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
+    if seconds is not None:
+        contenders = [comparing.within_budget(each, loaded, seconds, device) for each in contenders]
+    for each in contenders:
+        each.check_folder()
+    with stop_signal() as should_stop:
+        for each in contenders:
+            if each.trained:
+                say(f"{each.name}: trained before, in {each.folder}")
+                continue
+            say(f"{each.name}: {each.config.train.tasks} tasks of {about}, into {each.folder}")
+            trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=each.folder.exists())
+            if run_with_progress(trainer, each.folder, should_stop) == "interrupted" or should_stop():
+                say("interrupted; go on with the same command")
+                return 130
+    queries = given(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])
+    results = {}
+    with progress_bar("[bold]{task.description}") as progress:
+        for each in contenders:
+            tell = advance(progress, progress.add_task(each.name, total=options.test_tasks))
+            results[each.name] = comparing.result_of(
+                each, loaded, options.test_tasks, queries, device=device, on_progress=tell
+            )
+    times = comparing.measure(contenders, loaded, options.repeats, device=device)
+    content = comparing.summary(contenders, results, times, loaded, repeats=options.repeats, device=device)
+    table = Table(title=f"{about}; time of a task, x the floor")
+    for header in ("learner", "accuracy, 95 %", "tasks", "training", "inference"):
+        table.add_column(header, no_wrap=True)
+    for row in content["rows"]:
+        shown = [f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference")]
+        accuracy = str(Accuracy(row["accuracy"], row["interval"]))
+        table.add_row(row["learner"], accuracy, f"{row['training']['tasks']:,}", *shown)
+    console.print(table)
+    picture = png(comparison_figure(content["rows"], title=f"{about}, {options.test_tasks} test tasks"))
+    files = {folder / "comparison.json": json_bytes(content), folder / "comparison.png": picture}
+    if options.results is not None:
+        kept = options.results / folder.name
+        files |= {kept.with_name(f"{kept.name}.json"): json_bytes(content), kept.with_name(f"{kept.name}.png"): picture}
+        files |= {kept / f"{each.folder.name}.json": json_bytes(results[each.name]) for each in contenders}
+    for path, file in files.items():
+        write_atomically(path, file)
+        say(f"written to {path}")
+    return 0

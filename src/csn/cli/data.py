@@ -1,0 +1,128 @@
+"""`csn data`, and loading with a progress bar for the other commands."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.table import Table
+
+from csn.build import DATASETS, data_entry, load_data, load_tasks
+from csn.cli.terminal import console, progress_bar, say
+from csn.config import DataConfig, merge
+from csn.data.fetch import Progress as Report
+from csn.data.images.folder import NAMED, SIZE, ImageReport, check_images
+from csn.data.registry import LoadOptions, as_path
+from csn.data.source import SPLITS, Dataset
+from csn.engine.run import TrainedRun
+
+
+def data(options: argparse.Namespace) -> int:
+    """`csn data`; check returns 1 if it found problems."""
+    if options.action == "list":
+        for name, entry in DATASETS.items():
+            say(f"{name:20} {entry.about}")
+        return 0
+    if options.name is None:
+        raise ValueError(f"csn data {options.action} needs the name of a data set ({', '.join(DATASETS)}) or a path")
+    name = data_name(options.name)
+    if options.action == "check" and name not in DATASETS and data_entry(name).resizable:
+        return _check(Path(name), options.image_size or SIZE)
+    loaded = load(DataConfig(name, image_size=options.image_size, bad_files=options.bad_files or "stop"))
+    table = Table("split", "classes", "examples", "smallest class", "input", title=loaded.name)
+    for split in SPLITS:
+        classes = loaded.splits[split]
+        table.add_row(
+            split,
+            str(len(classes)),
+            str(len(classes.x)),
+            str(classes.counts.min()),
+            " x ".join(map(str, classes.x.shape[1:])),
+        )
+    console.print(table)
+    return 0
+
+
+def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
+    """The configured data set, images in the size that a run takes; a bar shows what takes long."""
+    size = config.image_size
+    if run is not None and data_entry(config.name).resizable:
+        size = run.metadata["about"]["input"][-1]
+    with _bar(config.name) as report:
+        options = LoadOptions(report, size, config.bad_files)
+        return load_data(config.name, options) if run is None else load_tasks(run.config.model, config.name, options)
+
+
+def asked_data(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
+    """The data that a run was trained on, or those asked for instead."""
+    config = DataConfig() if run is None else run.config.data
+    changes = {"name": options.data and data_name(options.data), "bad_files": options.bad_files}
+    return merge(config, {name: value for name, value in changes.items() if value is not None})
+
+
+def data_name(given: str) -> str:
+    """A known name as it is; a path in full, so that a run finds its data from any folder."""
+    path = None if given in DATASETS else as_path(given)
+    return given if path is None else str(path)
+
+
+def _check(path: Path, size: int) -> int:
+    """Report on images of the user's own."""
+    with _bar(path.name) as progress:
+        report = check_images(path, size=size, progress=progress)
+    table = Table("split", "classes", "images", "smallest class", "largest class", title=path.name)
+    for split in SPLITS:
+        counts = list(report.counts[split].values())
+        extremes = (str(min(counts)), str(max(counts))) if counts else ("", "")
+        table.add_row(split, str(len(counts)), str(sum(counts)), *extremes)
+    console.print(table)
+    say(f"size of the images: {_sizes(report)}; they will be resized to {size} x {size}")
+    _several("problem", [f"{where}: {why}" for where, why in report.problems])
+    _several("image in more than one split", [" = ".join(names) for names in report.duplicates])
+    _several("file of another kind, ignored", report.ignored)
+    if report.problems:
+        say("with --bad-files skip these files and classes would be left out")
+    return 1 if report.problems or report.duplicates else 0
+
+
+def _sizes(report: ImageReport) -> str:
+    if len(report.sizes) <= 3:
+        return ", ".join(f"{width} x {height} ({count})" for (width, height), count in report.sizes.items()) or "none"
+    widths, heights = zip(*report.sizes, strict=True)
+    middle = statistics.median_low(sorted(size for size, count in report.sizes.items() for _ in range(count)))
+    return (
+        f"{min(widths)} x {min(heights)} to {max(widths)} x {max(heights)}, median {middle[0]} x {middle[1]}, "
+        f"{len(report.sizes)} different ones"
+    )
+
+
+def _several(what: str, lines: Sequence[str]) -> None:
+    """A count, and all of the lines below it if they are few."""
+    if not lines:
+        return
+    say(f"{len(lines)} x {what}:")
+    for line in lines if what == "problem" else lines[:NAMED]:
+        say(f"  {line}")
+    if what != "problem" and len(lines) > NAMED:
+        say(f"  and {len(lines) - NAMED} more")
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Report]:
+    """A callback whose first news starts a progress bar: what is in the cache needs none."""
+    progress = progress_bar("{task.description}")
+
+    def report(done: int, total: int) -> None:
+        if not progress.tasks:
+            progress.add_task(Path(name).name, total=None)
+            progress.start()
+        progress.update(progress.tasks[0].id, completed=done, total=total or None)
+
+    try:
+        yield report
+    finally:
+        if progress.tasks:
+            progress.stop()

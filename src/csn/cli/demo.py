@@ -1,0 +1,54 @@
+"""`csn demo`: the page that learns what you draw, and the HTTP API behind it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import webbrowser
+from pathlib import Path
+
+from csn.cli.terminal import say
+
+EXTRA = 'csn demo needs FastAPI, uvicorn, pillow and scikit-learn: pip install "csn[service]"'
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    try:
+        from csn.classifier.classifier import FewShotClassifier
+        from csn.service.app import create_app
+        from csn.service.limits import Limits
+        from csn.service.server import address, bind, server
+        from csn.service.unknowns import default_threshold
+    except ImportError as error:
+        raise ValueError(f"{EXTRA} ({error})") from error
+    if options.token is not None and not (options.token.isascii() and options.token.isprintable() and options.token):
+        raise ValueError("a token consists of printable ASCII characters")
+    listener = bind(options.host, options.port)
+    try:
+        classifier = FewShotClassifier(options.model, run=options.run, device=options.device)
+        threshold = options.unknown_threshold
+        classifier.unknown_threshold = default_threshold(classifier) if threshold is None else threshold
+        limits = Limits()
+        app = create_app(
+            classifier,
+            options.data_dir or default_folder(),
+            limits=limits,
+            hosts=[options.host, *options.allow_host],
+            token=options.token,
+            model=options.model if options.run is None else options.run.name,
+        )
+        where = address(listener) + (f"/#token={options.token}" if options.token is not None else "/")
+        say(f"csn demo: {where}  (Ctrl-C stops it)")
+        if options.open:
+            webbrowser.open(where)
+        server(app, limits).run(sockets=[listener])
+    finally:
+        listener.close()
+    return 0
+
+
+def default_folder() -> Path:
+    """`csn/demo` in the user's data folder: what people have drawn is no cache."""
+    xdg = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "share") / "csn" / "demo"

@@ -1,0 +1,120 @@
+"""`csn evaluate`: accuracy on unseen tasks, and a file that makes the number checkable."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from csn.baselines.nearest import NearestNeighbour
+from csn.build import build_learner
+from csn.cli.data import asked_data, load
+from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say
+from csn.data.partition import PartitionSource
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.checkpoint import write_atomically
+from csn.engine.evaluate import EVALUATION_SEED, summarise
+from csn.engine.evaluate import evaluate as evaluate_tasks
+from csn.engine.run import TrainedRun, check_history, check_vocabulary, open_run, vocabulary_size
+from csn.experiments.records.files import read_result
+from csn.experiments.records.protocol import QUERIES, SOURCES, setting_of
+from csn.experiments.records.writing import json_bytes, result_content
+from csn.learner import FewShotLearner
+
+RANDOM_TASKS = 400
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """`csn evaluate`."""
+    device = prepare_machine(options)
+    run = open_run(options.run, attention=options.attention)
+    check_history(run)
+    data = load(asked_data(options, run), run)
+    check_vocabulary(run, data)
+    source = _source(options, run, data)
+    tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
+    if tasks < 2:
+        raise ValueError(f"an interval needs at least 2 tasks, got {tasks}: give --tasks 2 or more")
+    setting = setting_of(source, tasks, options.attention or run.config.model.attention)
+    out = options.out or options.run / _file_name(setting, run)
+    if options.out is None:
+        _check_replaced(out, setting)
+    results: dict[str, list[float]] = {}
+    started = time.monotonic()
+    with progress_bar("[bold]{task.description}") as progress:
+        for label, learner in _learners(options, run, source).items():
+            on_progress = advance(progress, progress.add_task(label, total=tasks))
+            results[label] = evaluate_tasks(learner.to(device), source, tasks, device=device, on_progress=on_progress)
+    about = f"{source.way}-way {source.shot}-shot, {tasks} {_formed(options)} {source.split} tasks"
+    table = Table("learner", title=f"{data.name}, {about}")
+    table.add_column("accuracy, 95 % interval", justify="right")
+    for label, accuracies in results.items():
+        table.add_row(label, str(summarise(accuracies)))
+    console.print(table)
+    if isinstance(source, PartitionSource):
+        say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
+    write_atomically(out, json_bytes(result_content(run, setting, results, started)))
+    say(f"written to {out}")
+    return 0
+
+
+def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
+    """Of a result in its run's folder: data, split, size, how tasks were formed, and another attention than trained."""
+    parts = ["result", setting["data"], setting["split"], "{way}w{shot}s".format(**setting)]
+    parts += [setting["formed"]] if setting["formed"] != "random" else []
+    parts += [setting["attention"]] if setting["attention"] != run.config.model.attention else []
+    return "-".join(parts) + ".json"
+
+
+def _check_replaced(path: Path, setting: dict[str, Any]) -> None:
+    """Raise ValueError if a file holds the result of another test, which would be lost."""
+    if not path.exists():
+        return
+    its = read_result(path, "move it away, or give another file with --out").get("evaluation", {})
+    if other := [f"{name} {its.get(name)}, here {value}" for name, value in setting.items() if its.get(name) != value]:
+        raise ValueError(f"{path} is of another test ({'; '.join(other)}): give --out, or move it away")
+
+
+def _formed(options: argparse.Namespace) -> str:
+    """How tasks are formed, by the name in SOURCES."""
+    return "all-inclusive" if options.all_inclusive else "within-alphabet" if options.within_alphabet else "random"
+
+
+def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> EpisodeSource:
+    """The tasks asked for: random ones, ones within an alphabet, or every class of the split in one of them."""
+    if options.all_inclusive and options.tasks is not None:
+        raise ValueError("--all-inclusive solves every group of classes once: leave out --tasks")
+    trained = run.config.data
+    source = SOURCES[_formed(options)](
+        data,
+        options.split,
+        way=given(options.way, trained.way),
+        shot=given(options.shot, trained.shot),
+        queries=given(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
+        seed=EVALUATION_SEED,
+        support=run.learner.reads,
+    )
+    if isinstance(source, PartitionSource) and len(source) < 2:
+        raise ValueError(
+            f"split {source.split!r} of {data.name} makes {len(source)} group of {source.way} classes, an interval "
+            f"needs at least 2: evaluate on random tasks instead"
+        )
+    return source
+
+
+def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSource) -> dict[str, FewShotLearner]:
+    """The trained one and, if asked for, what it should be better than; pixels have neighbours, word ids have none."""
+    learners = {"trained": run.learner}
+    if options.beside:
+        torch.manual_seed(run.config.train.seed)
+        about = run.metadata["about"]
+        learners["untrained"] = build_learner(
+            run.config.model, tuple(about["input"]), run.config.data.way, vocabulary_size(about)
+        )
+        if source.data.vocabulary is None:
+            learners["nearest neighbour"] = NearestNeighbour(source.way)
+    return learners

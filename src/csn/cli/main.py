@@ -1,0 +1,341 @@
+"""The command line. Only the parser lives here, so that `csn --help` answers at once; torch is imported by commands."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from csn import __version__
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every command and option, with its help."""
+    top = argparse.ArgumentParser(
+        prog="csn",
+        description="Conditionally shifted neurons: networks that learn a new task from a handful of examples.",
+        epilog="Start with: csn train adacnn-df --recipe plus --data strokes --tasks 2000",
+    )
+    top.add_argument("--version", action="version", version=f"csn {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_compare(commands)
+    _add_reproduce(commands)
+    _add_report(commands)
+    _add_show(commands)
+    _add_data(commands)
+    _add_adapt(commands)
+    _add_predict(commands)
+    _add_demo(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Bad input exits with status 2 and a message, an interruption with 130."""
+    options = parser().parse_args(arguments)
+    try:
+        module = importlib.import_module(f"csn.cli.{options.command}")
+        return int(getattr(module, options.command)(options) or 0)
+    except (ValueError, OSError) as error:
+        print(f"csn: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+_DATA_HELP = "data set, see `csn data list`, or the path of a folder, zip archive or CSV list of images, or a text file"
+Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
+    train = commands.add_parser(  # type: ignore[attr-defined]
+        "train",
+        help="train a preset in episodes and keep the best model by validation",
+        description="Train a preset. `csn train list` names the presets.",
+    )
+    train.add_argument("preset", metavar="PRESET", help="name of a preset, or `list`")
+    train.add_argument(
+        "--recipe",
+        choices=("paper", "plus"),
+        default="paper",
+        help="`paper` to the letter, or `plus` with our improvements (default: %(default)s)",
+    )
+    train.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: the preset's)")
+    _add_bad_files(train)
+    train.add_argument("--way", type=int, help="classes of a task")
+    train.add_argument("--shot", type=int, help="labelled examples of a class")
+    train.add_argument("--queries", type=int, help="unseen examples of a class in a training task")
+    train.add_argument("--tasks", type=int, help="training tasks in all")
+    train.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
+    _add_changes(train)
+    train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
+    train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped, or beyond it")
+    train.add_argument(
+        "--named",
+        type=Path,
+        metavar="RUN",
+        help="begin with the network by which RUN learned to name the training classes, instead of naming them again",
+    )
+    _add_machine(train)
+
+
+def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
+    evaluate = commands.add_parser("evaluate", help="accuracy of a run with its 95 %% interval on unseen tasks")  # type: ignore[attr-defined]
+    evaluate.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
+    evaluate.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: as trained)")
+    _add_bad_files(evaluate)
+    evaluate.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
+    evaluate.add_argument("--way", type=int, help="classes of a task, at most the trained number")
+    evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
+    evaluate.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
+    evaluate.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
+    formed = evaluate.add_mutually_exclusive_group()
+    formed.add_argument(
+        "--within-alphabet", action="store_true", help="draw the classes of a task from one alphabet: harder"
+    )
+    formed.add_argument(
+        "--all-inclusive",
+        action="store_true",
+        help="instead, divide all classes of the split into groups and solve each group once",
+    )
+    evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
+    evaluate.add_argument(
+        "--beside",
+        action="store_true",
+        help="show the untrained model and, of images, nearest neighbour on pixels on the same tasks",
+    )
+    evaluate.add_argument(
+        "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
+    )
+    _add_machine(evaluate)
+
+
+def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
+    compare = commands.add_parser(  # type: ignore[attr-defined]
+        "compare",
+        help="train learners on the same tasks, test them on the same tasks, time them against one floor",
+        description="Learners side by side: a table, a plot and result files. The same command goes on after a stop.",
+    )
+    compare.add_argument("presets", nargs="+", metavar="PRESET", help="names of presets, or PRESET:RECIPE")
+    compare.add_argument("--recipe", choices=("paper", "plus"), default="plus", help="default: %(default)s")
+    compare.add_argument("--data", metavar="NAME", default="strokes", help="data set (default: %(default)s)")
+    compare.add_argument("--way", type=int, default=5, help="classes of a task (default: %(default)s)")
+    compare.add_argument("--shot", type=int, default=1, help="labelled examples of a class (default: %(default)s)")
+    compare.add_argument(
+        "--queries", type=int, default=5, help="unseen examples of a class in a training task (default: %(default)s)"
+    )
+    budget = compare.add_mutually_exclusive_group()
+    budget.add_argument("--tasks", type=int, default=2000, help="training tasks of each learner (default: %(default)s)")
+    budget.add_argument(
+        "--budget", metavar="TIME", help="instead, as many as take about this long on this machine, e.g. 90s or 5m"
+    )
+    compare.add_argument("--test-tasks", type=int, default=400, help="unseen tasks (default: %(default)s)")
+    compare.add_argument(
+        "--test-queries", type=int, help="unseen examples of a class in them (default: 15, sentences 1)"
+    )
+    compare.add_argument("--repeats", type=int, default=11, help="of the timing (default: %(default)s)")
+    compare.add_argument("--seed", type=int, default=0, help="of every training (default: %(default)s)")
+    _add_changes(compare)
+    compare.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="runs, results and plot (default: runs/compare-DATA-WAYwSHOTs)"
+    )
+    compare.add_argument(
+        "--results", type=Path, metavar="FOLDER", help="keep table, plot and result files here too, named after --out"
+    )
+    _add_machine(compare)
+
+
+def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
+    reproduce = commands.add_parser(  # type: ignore[attr-defined]
+        "reproduce",
+        help="a table of the paper: train and test its cells, write table and plot",
+        description="Train and test every cell of a table that has no result file yet, then write TABLE.md, TABLE.csv "
+        "and TABLE.png (of the ablations, ablation-DATA.png) beside the result files. The same command "
+        "goes on after a stop.",
+    )
+    reproduce.add_argument(
+        "table", metavar="TABLE", help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3), ablation or timing"
+    )
+    reproduce.add_argument(
+        "--rows",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="some cells only: presets, recipes, sizes such as 5w1s, arms of the ablation, cells or result files",
+    )
+    reproduce.add_argument("--data", metavar="NAME|PATH", help="data set in place of the table's own")
+    reproduce.add_argument("--seeds", type=int, default=1, help="trainings of each cell (default: %(default)s)")
+    reproduce.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the tasks of other seeds and arms, or "
+        "the table's)",
+    )
+    reproduce.add_argument(
+        "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"
+    )
+    reproduce.add_argument("--threads", type=int, help="CPU threads in all (default: all cores; of `timing` one)")
+    reproduce.add_argument(
+        "--again",
+        action="store_true",
+        help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
+        "trained on; files of other options or tests are replaced, and so is the measurement of `timing`",
+    )
+    reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    reproduce.add_argument(
+        "--runs", type=Path, metavar="FOLDER", default=Path("runs/reproduce"), help="runs (default: %(default)s)"
+    )
+    reproduce.add_argument(
+        "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
+    )
+    reproduce.add_argument("--repeats", type=int, help="of `timing`: interleaved repeats (default: 11)")
+    _add_changes(reproduce)
+
+
+def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
+    report = commands.add_parser(  # type: ignore[attr-defined]
+        "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
+    )
+    report.add_argument(
+        "run",
+        type=Path,
+        nargs="?",
+        metavar="RUN",
+        help="folder of a trained run (without it: fill the tables of --pages)",
+    )
+    report.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of result files for the tables (default: results)",
+    )
+    report.add_argument(
+        "--pages",
+        type=Path,
+        nargs="+",
+        action="extend",
+        metavar="FILE",
+        help="pages whose marked tables are written anew (default: all of README.md and docs/ that have any)",
+    )
+    instead = report.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--verify",
+        type=Path,
+        metavar="RESULT",
+        help="instead, check a result file: its numbers, and its checkpoint (RUN, or where it was) on the same tasks",
+    )
+    instead.add_argument(
+        "--difference",
+        type=Path,
+        nargs=2,
+        metavar=("RESULT", "OTHER"),
+        help="instead, by how much one result is above another of the same tasks, task by task",
+    )
+    report.add_argument(
+        "--data", metavar="NAME|PATH", help="of --verify: where the data is now, if it is no longer where it was"
+    )
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
+    report.add_argument("--episode", type=int, help="which test task to draw (default: 0)")
+    report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")
+    report.add_argument("--shot", type=int, help="labelled examples of a class in it (default: as trained)")
+
+
+def _add_show(commands: Commands) -> None:  # type: ignore[valid-type]
+    show = commands.add_parser("show", help="draw an episode: support and queries, with a run also its predictions")  # type: ignore[attr-defined]
+    show.add_argument("--run", type=Path, metavar="RUN", help="a trained run, for predictions and attention")
+    show.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: the run's, or strokes)")
+    _add_bad_files(show)
+    show.add_argument("--split", choices=("train", "val", "test"), default="test", help="default: %(default)s")
+    show.add_argument("--way", type=int, help="classes (default: the run's, or 5)")
+    show.add_argument("--shot", type=int, help="labelled examples of a class (default: the run's, or 1)")
+    show.add_argument("--queries", type=int, default=2, help="unseen examples of a class (default: %(default)s)")
+    show.add_argument("--episode", type=int, default=0, help="which task (default: %(default)s)")
+    show.add_argument("--classes", type=int, metavar="N", help="instead of an episode, N classes of the split")
+    show.add_argument(
+        "--out", type=Path, metavar="FILE", default=Path("episode.png"), help="picture to write (default: %(default)s)"
+    )
+
+
+def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
+    data = commands.add_parser("data", help="list, fetch and check data sets")  # type: ignore[attr-defined]
+    data.add_argument(
+        "action",
+        choices=("list", "get", "check"),
+        help="list: what there is; get: download or generate it; check: count classes and examples; of a path of "
+        "images, also name unreadable files, classes in two splits and duplicates",
+    )
+    data.add_argument("name", nargs="?", metavar="NAME|PATH", help="data set, or images of your own (get, check)")
+    data.add_argument("--image-size", type=int, metavar="PIXELS", help="side that images are resized to")
+    _add_bad_files(data)
+
+
+def _add_adapt(commands: Commands) -> None:  # type: ignore[valid-type]
+    adapt = commands.add_parser("adapt", help="learn the classes of a folder of images, no training needed")  # type: ignore[attr-defined]
+    adapt.add_argument("images", type=Path, metavar="IMAGES", help="folder that holds a folder of images per label")
+    adapt.add_argument("--out", type=Path, metavar="FILE", required=True, help="task file to write, e.g. task.csn")
+    _add_weights(adapt, threshold="always answer")
+    _add_machine(adapt, device="cpu")
+
+
+def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
+    predict = commands.add_parser("predict", help="recognise images by a task that `csn adapt` learned")  # type: ignore[attr-defined]
+    predict.add_argument("task", type=Path, metavar="TASK", help="task file")
+    predict.add_argument("files", type=Path, nargs="+", metavar="FILE", help="images")
+    predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
+    predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
+    _add_machine(predict, device="cpu")
+
+
+def _add_bad_files(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--bad-files",
+        choices=("stop", "skip"),
+        help="images that cannot be read or used: stop and name them (default), or skip them",
+    )
+
+
+def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
+    demo = commands.add_parser("demo", help="a page that learns what you draw, and its HTTP API")  # type: ignore[attr-defined]
+    demo.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
+    demo.add_argument("--port", type=int, default=8765, help="0 picks a free one (default: %(default)s)")
+    demo.add_argument("--open", action="store_true", help="open the page in a browser")
+    demo.add_argument(
+        "--data-dir", type=Path, metavar="FOLDER", help="where tasks are kept (default: csn/demo in your data folder)"
+    )
+    demo.add_argument("--token", help="clients must send it (default: none needed)")
+    demo.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a host name that the server answers to besides localhost; may be repeated",
+    )
+    _add_weights(demo, threshold="the weights' own; for a run, found at the start")
+    demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_weights(command: argparse.ArgumentParser, threshold: str) -> None:
+    command.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    command.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    about = f"answer unknown below this similarity (default: {threshold})"
+    command.add_argument("--unknown-threshold", type=float, metavar="COSINE", help=about)
+
+
+def _add_changes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set",
+        metavar="SECTION.NAME=VALUE",
+        action="append",
+        default=[],
+        dest="changes",
+        help="change any option of the configuration, e.g. train.learning_rate=0.01; may be repeated",
+    )
+
+
+def _add_machine(command: argparse.ArgumentParser, device: str = "auto") -> None:
+    command.add_argument("--device", default=device, help="auto, cpu, cuda or mps (default: %(default)s)")
+    command.add_argument("--threads", type=int, help="CPU threads (default: all cores)")

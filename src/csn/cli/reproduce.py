@@ -1,0 +1,257 @@
+"""`csn reproduce`: a table of the paper by one command, which goes on after a stop."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from rich.table import Table
+
+from csn.build import DATASETS, build_learner, data_entry, load_running_text
+from csn.cli.data import data_name, load
+from csn.cli.run_cells import run_all
+from csn.cli.terminal import console, given, say
+from csn.config import DataConfig
+from csn.data.source import Dataset
+from csn.engine.checkpoint import write_atomically
+from csn.engine.machine import check_precision, keep_freed_memory
+from csn.experiments.tables.budget import kin_with_length, measure, read_seconds, within_budget
+from csn.experiments.tables.cells import Cell, changed_names
+from csn.experiments.tables.files import table_files
+from csn.experiments.tables.plan import ABLATION, plan
+from csn.experiments.timing.tables import MEASURED, check_timing, run_timing
+
+TIMING = "timing"
+REPEATS, MINUTES = 11, 10  # so many interleaved repeats of everything take about so long
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """`csn reproduce`."""
+    if options.table == TIMING:
+        return _timing(options)
+    if options.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
+    if options.repeats is not None:
+        raise ValueError("--repeats is for timing: the cells of a table are trained once, or --seeds times")
+    _threads(options)  # too few are refused in a dry run too
+    data = None if options.data is None else _found(data_name(options.data))
+    results = options.results / ABLATION if options.table == ABLATION else options.results
+    _check_rows(options.rows, results)
+    everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
+    cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
+    open_cells = cells if options.again else _without_results(cells, results)
+    if not options.dry_run or options.budget is not None:
+        for cell in open_cells:
+            check_precision(cell.config.model.precision, torch.device("cpu"))
+    open_cells = _with_lengths(open_cells, everything, options, results)
+    _show_plan(cells, open_cells, options, results)
+    if options.dry_run:
+        return 0
+    failed: dict[str, str] = {}
+    for folder in (options.runs, results) if open_cells else (results,):
+        _check_writable(folder)
+    if open_cells:
+        with_data, without = _by_data(open_cells)
+        outcome = run_all(with_data, everything, options, results, _threads(options))
+        if outcome is None:
+            say("interrupted; go on with the same command")
+            return 130
+        failed = {name: f"see {options.runs / name}.log: {why}" for name, why in outcome.items()}
+        failed |= dict.fromkeys(without, "its data are not there")
+    for name, why in failed.items():
+        say(f"failed: {name}, {why}")
+    files = table_files(options.table, options.results, data=data, skip=say)
+    for path, content in files.items():
+        write_atomically(path, content)
+        say(f"written to {path}")
+    if not files:
+        say(f"{data or options.table} has no result yet, so there is no table")
+    return 1 if failed else 0
+
+
+def _found(data: str) -> str:
+    """The same name; an unknown one is refused before anything is planned, and so are files that are not there."""
+    data_entry(data)
+    if data not in DATASETS and not Path(data).exists():
+        raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
+    return data
+
+
+def _check_rows(rows: Sequence[str], results: Path) -> None:
+    """Raise ValueError at a file of another folder: a cell is known by the name of its file, which others may have."""
+    for path in filter(Path.is_file, map(Path, rows)):
+        if path.resolve().parent != results.resolve():
+            raise ValueError(f"{path} is not in {results}, whose cells --rows chooses from: name one there")
+
+
+def _without_results(cells: Sequence[Cell], results: Path) -> list[Cell]:
+    """Cells that lack a result; a ValueError that names all files which stand in the place of one."""
+    found, problems = [], []
+    for cell in cells:
+        try:
+            found += [cell] if cell.missing(results) else []
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return found
+
+
+def _check_writable(folder: Path) -> None:
+    """Make a folder; a ValueError if files cannot be written there, before hours of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder} ({error}): give another folder, or free this one") from error
+
+
+def _by_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Cells whose data are there, and the names of the others, which can wait: what they lack is said before hours of
+    training. A ValueError if no cell has its data."""
+    problems = {data: _problem_of(*data) for data in dict.fromkeys(map(_data_of, cells))}
+    found = [cell for cell in cells if not problems[_data_of(cell)]]
+    if not found:
+        raise ValueError("\n".join(problems.values()))
+    for data, problem in problems.items():
+        if problem:
+            say(f"{problem}\n{sum(_data_of(cell) == data for cell in cells)} cells of {data[0].name} are left out")
+    return found, [cell.name for cell in cells if problems[_data_of(cell)]]
+
+
+def _data_of(cell: Cell) -> tuple[DataConfig, bool]:
+    """What is to be loaded for a cell, and whether as a text."""
+    data = cell.config.data
+    own = DataConfig(data.name, image_size=data.image_size, bad_files=data.bad_files)
+    return own, cell.config.model.learner == "lstm-lm"
+
+
+def _problem_of(data: DataConfig, is_text: bool) -> str:
+    """Why data cannot be loaded; nothing if they can. They are then in the cache for every cell."""
+    try:
+        load_running_text(data.name) if is_text else load(data)
+    except (ValueError, OSError, ImportError) as error:
+        return str(error)
+    return ""
+
+
+def _timing(options: argparse.Namespace) -> int:
+    """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
+    asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
+    asked |= {"--seeds": options.seeds != 1, "--jobs": options.jobs != 1}
+    if useless := [name for name, value in asked.items() if value]:
+        raise ValueError(f"timing measures everything in one run: leave out {', '.join(useless)}")
+    threads, repeats, folder = given(options.threads, 1), given(options.repeats, REPEATS), options.results / TIMING
+    check_timing(repeats=repeats, threads=threads)
+    measured = folder / MEASURED
+    if options.dry_run:
+        minutes = max(1, round(MINUTES * repeats / REPEATS))
+        say(f"times of random tasks, {repeats} interleaved repeats, into {folder}: about {minutes} minutes")
+    if measured.exists() and not options.again:
+        say(f"{measured} is there: --again measures anew and replaces it")
+    elif not options.dry_run:
+        _check_writable(folder)
+        for path in run_timing(folder, repeats=repeats, threads=threads, tell=say):
+            say(f"written to {path}")
+    return 0
+
+
+def _threads(options: argparse.Namespace) -> int:
+    """Of one cell."""
+    if options.threads is not None and options.threads < 1:
+        raise ValueError(f"--threads must be at least 1, got {options.threads}")
+    return max(1, given(options.threads, torch.get_num_threads()) // options.jobs)
+
+
+def _with_lengths(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
+) -> list[Cell]:
+    """Cells with the length of their runs that have begun, unless more tasks were asked for; others with that of other
+    seeds and arms of their model, also of earlier commands, or with what the budget buys them all."""
+    seconds = None if options.budget is None else read_seconds(options.budget)
+    named = changed_names(options.changes)
+    if seconds is not None and "train.tasks" in named:
+        raise ValueError("--budget and --set train.tasks both say how long to train: give one of them")
+    # A number is made again as long as it was; a budget has the word over results that it replaces.
+    replaced = {cell.name for cell in cells} if options.again and seconds is not None else set[str]()
+    loaded, problem_of, of_kin = functools.cache(load), functools.cache(_problem_of), dict[tuple[str, ...], Cell]()
+    lengthened = []
+    for cell in cells:
+        if (begun := cell.begun(options.runs)) is not None:
+            kept = begun.trained_on(cell, options.changes)
+            tasks = kept.config.train.tasks
+            if seconds is not None or ("train.tasks" in named and tasks != cell.config.train.tasks):
+                run = options.runs / cell.name
+                say(f"{cell.name}: keeps the {tasks:,} tasks that it began with; remove {run} to begin anew")
+            lengthened.append(kept)
+            continue
+        if options.again and seconds is None and "train.tasks" not in named:
+            with contextlib.suppress(ValueError):  # what cannot be read is replaced, and settles nothing
+                if (replaced_one := cell.tested(results)) is not None:
+                    lengthened.append(cell.as_long_as(replaced_one.config, named))
+                    if lengthened[-1] != cell:
+                        say(f"{cell.name}: as long as the result it replaces")
+                    continue
+        if cell.kin not in of_kin and "train.tasks" not in named:
+            settled = kin_with_length(cell, everything, options.runs, results, replaced)
+            if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):
+                whom = "its other result" if settled.name == cell.name else settled.name
+                say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
+            elif settled is None and seconds is not None and cell.config.model.learner == "lstm-lm":
+                say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
+            elif settled is None and seconds is not None and problem_of(*_data_of(cell)):
+                say(f"{cell.name}: not measured, for its data are not there")
+            elif settled is None and seconds is not None:
+                settled = within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
+            of_kin[cell.kin] = settled or cell
+        lengthened.append(cell.as_long_as(of_kin.get(cell.kin, cell).config, named))
+    return lengthened
+
+
+def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -> tuple[float, float]:
+    """Seconds of a training task and of a validation, with as many threads as the cell will have."""
+    config = cell.config
+    data = load(_data_of(cell)[0])
+    vocabulary = None if data.vocabulary is None else len(data.vocabulary)
+    torch.manual_seed(0)
+    learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
+    keep_freed_memory()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return measure(config, learner, data)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> None:
+    """What is there, of how many training tasks, and what will be trained for how many."""
+    lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
+    what = "to train or to test again" if options.again else "to train"
+    table = Table(title=f"{len(open_cells)} of {len(cells)} cells {what}")
+    table.add_column("cell", overflow="fold")  # all of its name, for --rows
+    for header in ("tasks", "results", "trained on"):
+        table.add_column(header, no_wrap=True)
+    for cell in cells:
+        there = len(cell.tests) - len(cell.missing(results, again=options.again))
+        todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
+        table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}", _trained_on(cell, results))
+    console.print(table)
+    done = len(cells) - len(open_cells)
+    if done and (options.budget is not None or "train.tasks" in changed_names(options.changes)):
+        have, them = ("cell has", "it") if done == 1 else ("cells have", "them")
+        say(f"{done} {have} results already: --again takes {them} up")
+
+
+def _trained_on(cell: Cell, results: Path) -> str:
+    """How many tasks the training of a cell's results had, where there are any."""
+    with contextlib.suppress(ValueError):  # what is to be replaced
+        if (tested := cell.tested(results)) is not None:
+            return f"{tested.config.train.tasks:,}"
+    return ""

@@ -1,0 +1,182 @@
+"""Cells at work: their commands in processes of their own, several side by side, and how far they are."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from csn.cli.terminal import progress_bar, say, stop_signal
+from csn.engine.pretrain import FOLDER as NAMING_FOLDER
+from csn.engine.pretrain import has_named, named_alike
+from csn.engine.run import read_log
+from csn.experiments.tables.budget import seconds_of_tasks
+from csn.experiments.tables.cells import Asked, Cell
+from csn.experiments.tables.plan import named_by
+
+POLL = 1.0  # seconds between looks at running cells
+PROMPT = "$ csn "  # before a command in the log of its cell
+
+
+@dataclass
+class _Running:
+    """A cell at work: its tests, its commands still to come, and the one that is running."""
+
+    cell: Cell
+    tests: Sequence[Asked]
+    commands: list[list[str]]
+    process: subprocess.Popen[bytes]
+    log: io.BufferedWriter
+    is_testing: bool = False
+
+    @property
+    def tested(self) -> Sequence[Asked]:
+        """The tests that are behind it, while one is running."""
+        return self.tests[: len(self.tests) - len(self.commands) - 1] if self.is_testing else ()
+
+
+def run_all(
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
+) -> dict[str, str] | None:
+    """Train and test cells, `--jobs` at a time with so many threads each; those that failed, and why, or None after an
+    interruption."""
+    waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
+    cost = seconds_of_tasks(cells, everything, results)  # of a training task, in which tests are counted too
+    tests = {cell.name: cell.tests if options.again else cell.missing(results) for cell in cells}
+    work = {cell.name: cell.config.train.tasks + _worth(cell, tests[cell.name]) for cell in cells}
+    before = {cell.name: _trained(cell, options.runs) for cell in cells}
+    done: dict[str, float] = {**before}
+
+    def seconds(tasks: dict[str, float]) -> float:
+        return sum(cost[name] * count for name, count in tasks.items())
+
+    with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
+        # What earlier commands trained is there from the start: it says nothing of the speed of this one.
+        paid = seconds(done)
+        overall = progress.add_task("all cells", total=seconds(work), completed=paid, in_percent=True)  # type: ignore[arg-type]
+        bars = {}
+        try:
+            while waiting or running:
+                if should_stop():
+                    return None
+                while waiting and len(running) < options.jobs:
+                    cell = _next(waiting, running, options.runs)
+                    waiting.remove(cell)
+                    tasks = cell.config.train.tasks
+                    bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=before[cell.name])
+                    running.append(_start(cell, tests[cell.name], everything, options, results, threads))
+                time.sleep(POLL)
+                for each in list(running):
+                    name, trained = each.cell.name, _trained(each.cell, options.runs)
+                    done[name] = trained + _worth(each.cell, each.tested)
+                    about = f"{_phase(each, options.runs)}{name}"
+                    progress.update(bars[name], completed=trained, description=about)
+                    if (state := _next_command(each)) == "running":
+                        continue
+                    running.remove(each)
+                    each.log.close()
+                    progress.remove_task(bars.pop(name))
+                    if state == "failed":
+                        failed[name] = _why(each.process.returncode, options.runs / f"{name}.log")
+                        state = f"failed: {failed[name]}"
+                    else:
+                        done[name] = trained + _worth(each.cell, each.tests)
+                    work[name] = done[name]  # less than was planned: failed, or out of patience
+                    say(f"{name}: {state}")
+                progress.update(overall, total=seconds(work), completed=seconds(done))
+        finally:
+            for each in running:
+                each.process.terminate()  # training saves and stops
+            for each in running:
+                each.process.wait()
+                each.log.close()
+    return failed
+
+
+def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
+    """The first cell for which no running one is just learning the names; the first of all if there is none such."""
+    naming = [
+        each.cell.config for each in running if each.cell.config.naming.epochs and not has_named(runs / each.cell.name)
+    ]
+    free = (cell for cell in waiting if not any(named_alike(cell.config, config) for config in naming))
+    return next(free, waiting[0])
+
+
+def _start(
+    cell: Cell,
+    tests: Sequence[Asked],
+    all_cells: Sequence[Cell],
+    options: argparse.Namespace,
+    results: Path,
+    threads: int,
+) -> _Running:
+    """The first command of a cell; what it prints goes to a file beside its run."""
+    folder = options.runs / cell.name
+    resume = folder.exists() and any(folder.iterdir())
+    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
+    named = None if goes_on else named_by(cell, all_cells, options.runs)
+    commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
+    commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
+    log = (options.runs / f"{cell.name}.log").open("ab")
+    return _Running(cell, tests, commands[1:], _spawn(commands[0], log), log)
+
+
+def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
+    log.write(f"{PROMPT}{shlex.join(command)}\n".encode())
+    log.flush()
+    # A session of its own: Ctrl-C reaches this program alone, which then stops the others one by one.
+    program = [sys.executable, "-m", "csn", *command]
+    return subprocess.Popen(program, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _next_command(each: _Running) -> str:
+    """Go on to the next command where one has ended: running, done or failed."""
+    code = each.process.poll()
+    if code is None:
+        return "running"
+    if code != 0:
+        return "failed"
+    if not each.commands:
+        return "done"
+    each.process, each.is_testing = _spawn(each.commands.pop(0), each.log), True
+    return "running"
+
+
+def _phase(each: _Running, runs: Path) -> str:
+    """What a cell is doing, where it is not training on tasks, before its name: a narrow terminal cuts that off."""
+    folder, epochs = runs / each.cell.name, each.cell.config.naming.epochs
+    if each.is_testing:
+        return "testing "
+    if epochs and (folder / NAMING_FOLDER).exists() and not (folder / "log.jsonl").exists():
+        passes = sum("validation" in record for record in read_log(folder / NAMING_FOLDER))
+        return f"naming {min(passes + 1, epochs)}/{epochs} "
+    return ""
+
+
+def _why(code: int, log: Path) -> str:
+    """Why a command failed: what it said so, or said last. Another process that trains the same cell, perhaps left over
+    from a killed command, writes to the same file."""
+    if code < 0:
+        return f"killed by signal {-code}, perhaps for want of memory; the same command goes on"
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    own = list(itertools.takewhile(lambda line: not line.startswith(PROMPT), reversed(lines)))
+    errors = [line for line in own if line.startswith("csn: ")]
+    return next((line.strip() for line in (*errors, *own) if line.strip()), "nothing was said")
+
+
+def _worth(cell: Cell, tests: Sequence[Asked]) -> float:
+    """Tests in training tasks of their cell."""
+    return sum(map(cell.worth, tests))
+
+
+def _trained(cell: Cell, runs: Path) -> int:
+    """Training tasks of a cell so far, by the log of its run."""
+    log = read_log(runs / cell.name)
+    return int(log[-1]["tasks"]) if log else 0

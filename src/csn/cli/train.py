@@ -1,0 +1,115 @@
+"""`csn train`: a preset into a run, with a bar, a log and a clean stop."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from csn.build import load_running_text
+from csn.cli.data import data_name, load
+from csn.cli.terminal import prepare_machine, progress_bar, say, stop_signal
+from csn.config import Config, load_preset, merge, parse_option, preset_about, preset_names
+from csn.engine.run import new_trainer, run_log
+from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
+
+
+def train(options: argparse.Namespace) -> int:
+    """`csn train`."""
+    if options.preset == "list":
+        for name in preset_names():
+            say(f"{name:20} {preset_about(name)}")
+        return 0
+    config = train_config(options)
+    device = prepare_machine(options)
+    folder = options.out or Path("runs") / _run_name(config)
+    is_text = config.model.learner == "lstm-lm"
+    loaded = load_running_text(config.data.name) if is_text else load(config.data)
+    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume, named=options.named)
+    say(
+        f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
+        f"into {folder}"
+    )
+    with stop_signal() as should_stop:
+        outcome = run_with_progress(trainer, folder, should_stop)
+    say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
+    again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
+    say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
+    return 130 if outcome == "interrupted" else 0
+
+
+def train_config(options: argparse.Namespace) -> Config:
+    """The preset with the changes asked for."""
+    config = load_preset(options.preset, options.recipe)
+    for name in ("way", "shot", "queries"):
+        if (value := getattr(options, name)) is not None:
+            config = merge(config, {"data": {name: value}})
+    for name in ("tasks", "seed"):
+        if (value := getattr(options, name)) is not None:
+            config = merge(config, {"train": {name: value}})
+    if options.data is not None:
+        config = merge(config, {"data": {"name": data_name(options.data)}})
+    if options.bad_files is not None:
+        config = merge(config, {"data": {"bad_files": options.bad_files}})
+    for change in options.changes:
+        config = merge(config, parse_option(change))
+    return config
+
+
+def _run_name(config: Config) -> str:
+    tasks = config.data
+    return f"{config.preset}-{config.recipe}-{tasks.label}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
+
+
+def run_with_progress(trainer: TrainingLoop, folder: Path, should_stop: Callable[[], bool]) -> Outcome:
+    """Train with a progress bar and a log, until done or asked to stop."""
+    if trainer.first is not None and trainer.first.done:
+        trainer.first.run()  # nothing left but to take its best network
+        say("the network has learned to name the training classes; now the tasks:")
+    elif trainer.first is not None:
+        say("first the network learns to name the training classes:")
+        named = run_with_progress(trainer.first, trainer.first.folder, should_stop)
+        if named == "interrupted" or should_stop():  # perhaps in its last validation
+            return "interrupted"
+        say("and now the tasks:")
+    with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:
+
+        def listener(report: StepReport | ValidationReport) -> None:
+            log(report)
+            show(report)
+
+        return trainer.run(listener, should_stop)
+
+
+@contextmanager
+def _training_progress(trainer: TrainingLoop) -> Iterator[Any]:
+    """A bar with loss, accuracy, tasks per second and time left; one printed line per validation."""
+    done, unit = trainer.tasks, trainer.unit
+    columns = (
+        "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.1f} %",
+        f"{{task.fields[rate]:.1f}} {unit}/s",
+    )
+    with progress_bar(*columns) as progress:
+        bar = progress.add_task("", total=trainer.config.tasks, completed=done, loss=0.0, accuracy=0.0, rate=0.0)
+        mean: dict[str, float] = {}
+        started, first = time.monotonic(), done
+
+        def show(report: StepReport | ValidationReport) -> None:
+            if isinstance(report, ValidationReport):
+                say(
+                    f"{report.tasks:>8} {unit}  validation {100 * report.accuracy:.2f} ± {100 * report.interval:.2f} %"
+                    + ("" if report.perplexity is None else f"  perplexity {report.perplexity:.1f}")
+                    + ("  best so far" if report.best else "")
+                )
+                return
+            for name, value in (("loss", report.loss), ("accuracy", 100 * report.accuracy)):
+                mean[name] = 0.98 * mean.get(name, value) + 0.02 * value
+            rate = (report.tasks - first) / (time.monotonic() - started)
+            progress.update(bar, completed=report.tasks, rate=rate, loss=mean["loss"], accuracy=mean["accuracy"])
+
+        yield show

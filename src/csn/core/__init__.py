@@ -1,0 +1,1 @@
+"""The paper, self-contained: neurons, conditioning, memory and the model that joins them."""

@@ -1,0 +1,71 @@
+"""The interface of a base learner (section 2.1.1): a plain network that knows nothing of tasks, memory or phases."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from csn.core.neurons import Activation, ShiftRule
+
+Shifts = tuple[Tensor | None, ...]
+"""beta_t of every adapted layer, (examples, ...) each; None leaves a layer as it is."""
+
+
+class BaseOutput(NamedTuple):
+    """logits: (examples, C). preactivations: a_t of every adapted layer, (examples, ...) each, the output last."""
+
+    logits: Tensor
+    preactivations: tuple[Tensor, ...]
+
+
+class BaseLearner(nn.Module, ABC):
+    """A network in two parts: a stem without conditionally shifted neurons, and a head whose every layer has them.
+
+    The split lets support and query share one call of the stem, and ends backpropagation of eq. 5 at the lowest
+    adapted layer.
+    """
+
+    way: int
+    """Outputs C."""
+    activations: tuple[Activation, ...]
+    """sigma of every adapted hidden layer."""
+    shift_rule: ShiftRule
+
+    @abstractmethod
+    def check_input(self, x: Tensor) -> None:
+        """Raise ValueError unless x (examples, *input) is what this network was built for."""
+
+    @abstractmethod
+    def stem(self, x: Tensor) -> Tensor:
+        """Layers below the adapted ones: (examples, *input) -> (examples, *features)."""
+
+    @abstractmethod
+    def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """The adapted layers; shifts: (examples, ...) for each of them, or None in the description phase."""
+
+    def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """Eq. 1 through the whole network."""
+        self.check_input(x)
+        return self.head(self.stem(x), shifts)
+
+
+def he_initialise(modules: Iterable[nn.Module]) -> None:
+    """He et al. (2015) for every convolution and linear layer, as in appendix A; biases start at 0."""
+    for module in modules:
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def start_uniform(output: nn.Linear) -> None:
+    """Start a softmax layer at 0: the first descriptions then find uniform predictions, and errors that say y.
+
+    He et al. derive their rule for layers under a rectifier. With it a softmax layer starts out sure of some class;
+    the errors of direct feedback vanish wherever it happens to be right, and training keeps that class as a crutch.
+    """
+    nn.init.zeros_(output.weight)
+    nn.init.zeros_(output.bias)

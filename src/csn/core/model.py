@@ -1,0 +1,183 @@
+"""CSN: figure 1. A base learner and a meta learner (key function f, memory function g, memory) in two phases.
+
+`b` tasks, `n` support examples, `m` queries, `C` ways, `d` key size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor, nn
+
+from csn.core.base_learner import BaseLearner
+from csn.core.conditioning import Conditioning, DirectFeedback, write
+from csn.core.memory import Attention, MemoryFunction, TaskMemory
+from csn.core.neurons import ShiftedLayers, shifted_layers
+from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, check_way, support_way
+from csn.learner import Encoded, FewShotLearner, ordinary
+
+GUARD_DRAWS = 32
+
+
+class CSN(FewShotLearner):
+    """A network that shifts its own activations by what it reads back from a memory of the task's examples.
+
+    temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
+    guard: make sure that g starts out helpful (see `guard_initialisation`). quiet: and that it writes no shift where
+    there is no error.
+    shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
+    """
+
+    def __init__(
+        self,
+        base: BaseLearner,
+        key_function: nn.Module,
+        memory_function: MemoryFunction,
+        conditioning: Conditioning,
+        *,
+        temperature: float | None = None,
+        attention: Attention = "soft",
+        guard: bool = True,
+        quiet: bool = False,
+        shifted: ShiftedLayers = "all",
+    ) -> None:
+        super().__init__()
+        expected = conditioning.size(base.way)
+        if memory_function.size != expected:
+            raise ValueError(
+                f"{type(conditioning).__name__} gives each neuron {expected} numbers, g takes {memory_function.size}"
+            )
+        self.way = base.way
+        self.base, self.key_function, self.memory_function = base, key_function, memory_function
+        self.conditioning, self.attention = conditioning, attention
+        self.shifted = shifted_layers(shifted, len(base.activations) + 1)
+        if temperature is not None and temperature <= 0:
+            raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
+        self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
+        if guard:
+            self.guard_initialisation()
+        if quiet:
+            self.quieten_initialisation()
+
+    def describe(self, support: Examples, way: int | None = None) -> TaskMemory:
+        """The description phase: one memory row per support example."""
+        way = support_way(support, way)
+        check_examples(support, way, self.way)
+        x = self._flat(support.x)
+        with torch.set_grad_enabled(self._end_to_end()):
+            features = self.base.stem(x)
+        return self._write(features, self.key_function(x), support.y, way)
+
+    def predict(self, x: Tensor, task: TaskMemory) -> Tensor:
+        """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
+        check_finite(x)
+        check_same_tasks(x, task.labels)
+        flat = self._flat(x)
+        attention = self._attend(self.key_function(flat), task)
+        return self._predict(self.base.stem(flat), attention, task)
+
+    def attend(self, x: Tensor, task: TaskMemory) -> Tensor:
+        """Eq. 3: how much each query takes from each memory row. (b, m, *input) -> (b, m, n)."""
+        check_same_tasks(x, task.labels)
+        return self._attend(self.key_function(self._flat(x)), task)
+
+    def episode_logits(self, episode: Episode) -> Tensor:
+        """Both phases, with support and query in one call wherever layers are not shifted."""
+        support, query = episode.support, episode.query
+        check_examples(support, episode.way, self.way)
+        b, n = support.y.shape
+        check_finite(query.x)
+        encoded = self.encode(torch.cat([self._flat(support.x), self._flat(query.x)]))
+        of_support = [part[: b * n].unflatten(0, (b, n)) for part in encoded]
+        of_queries = [part[b * n :].unflatten(0, (b, -1)) for part in encoded]
+        return self.answer(of_support, support.y, of_queries, episode.way)
+
+    def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and the features below the adapted layers: (examples, *input) -> (examples, ...) each."""
+        return self.key_function(x), self.base.stem(x)
+
+    def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
+        """Both phases from keys and features."""
+        check_way(way, self.way)
+        keys, features = (part.flatten(0, 1) for part in support)
+        memory = self._write(features, keys, labels, way)
+        keys, features = (part.flatten(0, 1) for part in queries)
+        return self._predict(features, self._attend(keys, memory), memory)
+
+    def _flat(self, x: Tensor) -> Tensor:
+        """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""
+        flat = x.flatten(0, 1)
+        self.base.check_input(flat)
+        return flat
+
+    def _write(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
+        """Eq. 2 for every shifted layer, from the unshifted base learner's behaviour on the support."""
+        if self._end_to_end():
+            infos = self.conditioning(self.base.head(features), labels, self.base.activations, way)
+        else:
+            needs_graph = self.conditioning.needs_graph
+            with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
+                features, targets = ordinary(features), ordinary(labels)
+                output = self.base.head(features.requires_grad_(needs_graph))
+                infos = self.conditioning(output, targets, self.base.activations, way)
+        values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
+        return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
+
+    def _end_to_end(self) -> bool:
+        """Whether what is written now leads back to the base learner."""
+        return self.conditioning.end_to_end and torch.is_grad_enabled()
+
+    def _attend(self, query_keys: Tensor, memory: TaskMemory) -> Tensor:
+        scale = 1.0 if self.log_scale is None else self.log_scale.exp()
+        return memory.attend(query_keys.unflatten(0, (memory.labels.shape[0], -1)), scale, self.attention)
+
+    def _predict(self, features: Tensor, attention: Tensor, memory: TaskMemory) -> Tensor:
+        """The base learner under the shifts of eq. 4; outputs beyond the task's classes are cut off."""
+        betas = iter(memory.read(attention))
+        shifts = tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
+        logits = self.base.head(features, shifts).logits
+        return logits.unflatten(0, attention.shape[:2])[..., : memory.way]
+
+    @torch.no_grad()
+    def guard_initialisation(self) -> None:
+        """Start with the most helpful of some draws of g, scaled so that d >= 1.
+
+        d is the value that g writes at the output neuron of an example's own class less those at the others, at a
+        uniform prediction. About half of all draws have d < 0 (then -g is the draw) and most of the rest are so close
+        to 0 that the near-uniform attention of an untrained f drowns the signal; training stays at chance or starts
+        late. Under that attention a hidden shift of direct feedback starts as the mean of g(e) over the classes: draws
+        where it is negative are passed over, for with them every hidden ReLU(beta) starts dead.
+        """
+        g, C = self.memory_function, self.way
+        like = g.weights()[0][0]
+        own = torch.eye(C, dtype=torch.bool, device=like.device)
+        error = like.new_full((C, C), 1 / C) - own.to(like.dtype)  # y_hat - y of one example per class
+        info = self.conditioning.output_info(error[None])
+        # A perceptron is linear: over the classes its values of e sum to 0, whatever its weights.
+        needs_life = isinstance(self.conditioning, DirectFeedback) and len(g.layers) > 1
+        best, start = 0.0, {}
+        for _ in range(GUARD_DRAWS):
+            values = info.values(g).dense()[0]
+            d = float(values[own].mean() - values[~own].mean())
+            if d < 0:
+                g.scale(-1)
+            if abs(d) > best and (not needs_life or bool(g(error).mean() > 0)):
+                best, start = abs(d), {name: tensor.clone() for name, tensor in g.state_dict().items()}
+            g.initialise()
+        g.load_state_dict(start)
+        g.scale(max(1, 1 / best))
+
+    @torch.no_grad()
+    def quieten_initialisation(self) -> None:
+        """Move g by a constant, so that a neuron without an error is not shifted at first; d stays as it is.
+
+        The softmax layer starts at 0, so that no gradient reaches the hidden layers and g writes the same shift at each
+        of their neurons. Training feels it as the sum over them: with tens of thousands, plain SGD throws g far to the
+        other side in its first steps, and what it knew of the softmax layer is lost.
+        """
+        g = self.memory_function
+        bias = g.weights()[-1][1]
+        if bias is not None:  # without one, g is a multiple of the gradient and writes nothing where there is none
+            bias -= g(self.conditioning.rest(g.weights()[0][0]))

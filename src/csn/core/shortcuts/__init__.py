@@ -1,0 +1,1 @@
+"""Exact cheap forms of what the equations say neuron by neuron."""

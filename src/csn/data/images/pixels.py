@@ -1,0 +1,176 @@
+"""The cache of decoded images: one memory-mapped array of bytes per set, decoded once by all cores.
+
+Two files under `arrays/` in the cache folder: a list with a record per image file, found by names, sizes and times of
+the files (so that a second start reads nothing else), and the pixels, found by the contents of the files. The pixels
+are mapped, not read: sets may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from csn.data.fetch import Progress, cache_dir, cached_array
+from csn.data.images.decode import RECORD, UNREAD, Place, close_archives, decode_rows
+
+FORMAT = 1  # raised whenever the same file would give other pixels
+CHUNK = 128  # files that a process decodes at a time
+MAX_PROCESSES = 16
+
+
+class Decoded(NamedTuple):
+    """pixels: (images, 3, size, size) uint8, the readable ones in order. records: (files,) decode.RECORD."""
+
+    pixels: np.ndarray
+    records: np.ndarray
+
+    @property
+    def readable(self) -> np.ndarray:
+        """(files,) bool."""
+        return self.records["why"] == b""
+
+
+def decoded(places: Sequence[Place], stamps: Sequence[str], size: int, progress: Progress | None = None) -> Decoded:
+    """Images decoded and resized, from the cache if the same files were decoded before.
+
+    stamps: of each file something that changes with its content. progress(files done, files in all) is called
+    meanwhile. Files that the system could not read (no permission, a broken disk) are tried again the next time.
+    """
+    if size < 8 or size > 1024:
+        raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
+    described = "\n".join(f"{path}\t{member}\t{stamp}" for (path, member), stamp in zip(places, stamps, strict=True))
+    digest = hashlib.sha256(described.encode(errors="surrogateescape")).hexdigest()  # names need not be UTF-8
+    key = f"images-{size}-{FORMAT}-{digest[:32]}"
+    decode = functools.partial(_decode, places, size, progress)
+    records = cached_array(key, decode, final=_all_tried)
+    if not _is_whole(_pixel_path(records, size), records, size):
+        records = decode()  # the pixels were deleted, or never got to the disk
+    return Decoded(mapped(_pixel_path(records, size), _readable(records), size), records)
+
+
+def mapped(path: Path, rows: int, size: int) -> np.ndarray:
+    """(rows, 3, size, size) of a file of pixels; changes made to it in memory never reach the disk."""
+    if rows == 0:
+        return np.zeros((0, 3, size, size), dtype=np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="c", shape=(rows, 3, size, size))
+
+
+@contextlib.contextmanager
+def new_pixels(rows: int, size: int) -> Iterator[Path]:
+    """A temporary file in the cache with room for `rows` images; it is deleted unless it was moved away."""
+    folder, length = cache_dir() / "arrays", rows * 3 * size * size
+    path = folder / f"images.{os.getpid()}-{threading.get_ident()}.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if free < length:  # a full disk would kill a process that writes to mapped memory
+            raise ValueError(
+                f"{rows} images of {size} x {size} take {length >> 20:,} MB in {folder}, which has {free >> 20:,} MB "
+                f"left: make room, or set CSN_CACHE to a folder on a larger disk"
+            )
+        with open(path, "wb") as file:
+            file.truncate(length)
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder} ({error}): set CSN_CACHE to a writable folder") from error
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def keep(temporary: Path, path: Path) -> None:
+    """Put a finished file in its place, whole or not at all."""
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _decode(places: Sequence[Place], size: int, progress: Progress | None) -> np.ndarray:
+    """Decode every file; its record, and the pixels in the cache."""
+    rows, done = len(places), 0
+    records = np.zeros(rows, dtype=RECORD)
+    with new_pixels(rows, size) as temporary:
+        work = functools.partial(decode_rows, pixels=temporary, rows=rows, size=size)
+
+        def take(part: np.ndarray) -> None:
+            nonlocal done
+            records[done : done + len(part)] = part
+            done += len(part)
+            if progress is not None:
+                progress(done, rows)
+
+        starts = range(0, rows, CHUNK)
+        processes = min(_cores(), MAX_PROCESSES, len(starts) // 2)  # few files are not worth the start of processes
+        if processes > 1:
+            with contextlib.suppress(BrokenProcessPool), _pool(processes) as pool:
+                for future in [pool.submit(work, places[start : start + CHUNK], start) for start in starts]:
+                    take(future.result())
+        while done < rows:  # also where processes cannot be started
+            take(work(places[done : done + CHUNK], done))
+        close_archives()
+        _drop_unreadable(temporary, records, size)
+        keep(temporary, _pixel_path(records, size))
+    return records
+
+
+@contextlib.contextmanager
+def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes; on the way out, also by Ctrl-C, work that was not begun is dropped."""
+    pool = ProcessPoolExecutor(processes)
+    try:
+        with warnings.catch_warnings():
+            # Python warns of forking a process that has threads. The children run none of torch's.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _drop_unreadable(path: Path, records: np.ndarray, size: int) -> None:
+    """Move the readable rows up to the front and cut off the rest."""
+    kept = np.flatnonzero(records["why"] == b"")
+    if len(kept) == len(records):
+        return
+    pixels = np.memmap(path, dtype=np.uint8, mode="r+", shape=(len(records), 3, size, size))
+    for row, origin in enumerate(kept):
+        if row != origin:
+            pixels[row] = pixels[origin]
+    pixels.flush()
+    del pixels
+    os.truncate(path, len(kept) * 3 * size * size)
+
+
+def _readable(records: np.ndarray) -> int:
+    return int((records["why"] == b"").sum())
+
+
+def _all_tried(records: np.ndarray) -> bool:
+    """Whether another try would find the same."""
+    return UNREAD not in records["digest"][records["why"] != b""].tolist()
+
+
+def _pixel_path(records: np.ndarray, size: int) -> Path:
+    """The file of the pixels of these contents in this order."""
+    contents = records["digest"][records["why"] == b""].tobytes()
+    return cache_dir() / "arrays" / f"pixels-{size}-{FORMAT}-{hashlib.sha256(contents).hexdigest()[:32]}.u8"
+
+
+def _is_whole(path: Path, records: np.ndarray, size: int) -> bool:
+    return path.exists() and path.stat().st_size == _readable(records) * 3 * size * size

@@ -1,0 +1,1 @@
+"""Sentences with one word blanked, and running text."""

@@ -1,0 +1,1 @@
+"""Everything that turns runs into results: records, tables, timing, comparisons and pages."""

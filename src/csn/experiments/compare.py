@@ -1,0 +1,250 @@
+"""Learners side by side: the same training tasks, the same test tasks, and their time as a ratio to one floor.
+
+A comparison is a folder: a run of each learner, its result file, comparison.json and comparison.png. Whatever of it is
+there and up to date is used as it is, so that a comparison that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from csn.baselines.nearest import NearestNeighbour
+from csn.build import build_learner
+from csn.config import Config, config_from_json, load_preset, merge, parse_option
+from csn.core.model import CSN
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.checkpoint import load_checkpoint, write_atomically
+from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
+from csn.engine.origin import origin
+from csn.engine.run import open_run
+from csn.experiments.records.files import read_result
+from csn.experiments.records.protocol import setting_of
+from csn.experiments.records.writing import json_bytes, result_content
+from csn.experiments.timing.floor import floor_of, inference_step, ratios, seconds_of_step, training_step
+from csn.learner import FewShotLearner
+
+NEAREST = "nearest neighbour"
+VALIDATIONS, VALIDATION_TASKS = 5, 100  # in a training, and tasks of each
+FLOORS = {"images": "adacnn-df", "sentences": "adalstm-1-df"}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A learner to compare, and the folder of its run."""
+
+    name: str
+    config: Config
+    folder: Path
+
+    @property
+    def trained(self) -> bool:
+        """Whether its run is there, of this configuration, and finished."""
+        if not (self.folder / "best.safetensors").exists() or not (self.folder / "last.safetensors").exists():
+            return False
+        _, metadata = load_checkpoint(self.folder / "last.safetensors")
+        same = config_from_json(json.dumps(metadata["about"]["config"])) == self.config
+        return bool(same and metadata["tasks"] >= self.config.train.tasks)
+
+    def check_folder(self) -> None:
+        """Raise ValueError if its folder has a run of another configuration. A shorter one is no beginning of it here:
+        it had its validations at other tasks."""
+        path = self.folder / "config.json"
+        if path.exists() and config_from_json(path.read_text(encoding="utf-8")) != self.config:
+            raise ValueError(
+                f"{self.folder} is a run of other options or another number of tasks: give those, compare into another "
+                f"folder with --out, or remove it"
+            )
+
+
+def contenders(
+    names: Sequence[str],
+    folder: Path = Path(),
+    *,
+    recipe: str,
+    data: str,
+    way: int,
+    shot: int,
+    queries: int,
+    tasks: int,
+    seed: int,
+    changes: Sequence[str] = (),
+) -> list[Contender]:
+    """One for each name, PRESET or PRESET:RECIPE, all to learn from the same tasks and nothing else."""
+    equal: dict[str, dict[str, Any]] = {
+        "data": {"name": data, "way": way, "shot": shot, "queries": queries},
+        "naming": {"epochs": 0},
+        "train": {"tasks": tasks, "seed": seed},
+    }
+    ours = {f"{section}.{name}" for section, values in equal.items() for name in values} | {"train.validate_every"}
+    if useless := sorted(ours & {change.partition("=")[0].strip() for change in changes}):
+        raise ValueError(
+            f"--set {', '.join(useless)}: the same for all learners of a comparison; tasks have options of their own "
+            f"(--tasks, --way, --shot, --queries, --seed, --data), names are not learned first, and all validate alike"
+        )
+    found = []
+    for name in names:
+        preset, _, own = name.partition(":")
+        config = merge(load_preset(preset, own or recipe), {"train": {"validation_tasks": VALIDATION_TASKS}})
+        for change in changes:
+            config = merge(config, parse_option(change))
+        config = merge(config, equal)
+        if config.model.learner == "lstm-lm":
+            raise ValueError(f"{name!r} is trained on running text, not on tasks: it cannot be compared at equal cost")
+        found.append(_validated(Contender(name, config, folder / name.replace(":", "-"))))
+    if len({contender.folder for contender in found}) < len(found):
+        raise ValueError(f"each learner can be compared once, got {', '.join(names)}: leave the repetitions out")
+    return found
+
+
+def within_budget(contender: Contender, data: Dataset, seconds: float, device: torch.device) -> Contender:
+    """As many training tasks as take about `seconds` here, or those of an earlier run of the same options."""
+    path = contender.folder / "config.json"
+    if path.exists():
+        earlier = config_from_json(path.read_text(encoding="utf-8"))
+        same = _with_tasks(contender, earlier.train.tasks)
+        if same.config == earlier:
+            return same
+    per_step = contender.config.train.tasks_per_step
+    episode = _source(contender.config, data, "train").batch(0, per_step).to(device)
+    step = training_step(untrained(contender, data).to(device), episode, contender.config.train)
+    return _with_tasks(contender, per_step * max(1, round(seconds / seconds_of_step(step))))
+
+
+def untrained(contender: Contender, data: Dataset) -> FewShotLearner:
+    """The learner before training; a ValueError if it is not for this kind of data."""
+    torch.manual_seed(contender.config.train.seed)
+    return _build(contender.config, data)
+
+
+def result_of(
+    contender: Contender,
+    data: Dataset,
+    tasks: int,
+    queries: int,
+    *,
+    device: torch.device,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Its result file, made or read: accuracy on the first `tasks` test tasks, the same for all contenders."""
+    source, path = _test_source(contender.config, data, queries), contender.folder / "result.json"
+    setting = setting_of(source, tasks, contender.config.model.attention)
+    best = contender.folder / "best.safetensors"
+    if path.exists() and path.stat().st_mtime_ns >= best.stat().st_mtime_ns:
+        content = read_result(path)
+        if content["evaluation"] == setting:
+            return content
+    run, started = open_run(contender.folder), time.monotonic()
+    accuracies = evaluate(run.learner.to(device), source, tasks, device=device, on_progress=on_progress)
+    content = result_content(run, setting, {"trained": accuracies}, started)
+    write_atomically(path, json_bytes(content))
+    return content
+
+
+def measure(
+    contenders: Sequence[Contender], data: Dataset, repeats: int, *, device: torch.device
+) -> dict[str, dict[str, list[float]]]:
+    """Time of a task as a ratio to the floor: name -> phase -> quartiles; of the floor itself, seconds.
+
+    A step has one task. Trained learners are timed, since what is still 0 at the start may cost less.
+    """
+    config = contenders[0].config
+    episode = _source(config, data, "test").batch(0, 1).to(device)
+    floor = _floor(config, data).to(device)
+    learners: dict[str, nn.Module] = {"floor": floor}
+    learners |= {each.name: open_run(each.folder).learner.to(device) for each in contenders}
+    training = {each.name: each.config.train for each in contenders}
+    inference = {name: inference_step(learner, episode) for name, learner in learners.items()}
+    if data.vocabulary is None:
+        inference[NEAREST] = inference_step(NearestNeighbour(config.data.way), episode)
+    phases = {
+        "inference": inference,
+        "train": {n: training_step(copy.deepcopy(each), episode, training.get(n)) for n, each in learners.items()},
+    }
+    measured: dict[str, dict[str, list[float]]] = {name: {} for name in inference}
+    for phase, steps in phases.items():
+        for name, values in ratios(steps, repeats).items():
+            measured[name][phase] = [round(value, 3) for value in statistics.quantiles(values, n=4)]
+        started = time.perf_counter()
+        steps["floor"]()
+        measured["floor"][phase] = [time.perf_counter() - started]
+    return measured
+
+
+def summary(
+    contenders: Sequence[Contender],
+    results: Mapping[str, dict[str, Any]],
+    times: Mapping[str, dict[str, list[float]]],
+    data: Dataset,
+    *,
+    repeats: int,
+    device: torch.device,
+) -> dict[str, Any]:
+    """comparison.json: a row for each learner, best first, and what the numbers mean."""
+    evaluation = next(iter(results.values()))["evaluation"]
+    rows = []
+    for each in contenders:
+        trained = results[each.name]["trained"]
+        row = {"learner": each.name, **results[each.name]["summary"]["trained"], "time": times[each.name]}
+        budget = {"tasks": each.config.train.tasks, "chosen": trained["tasks"], "seconds": trained["seconds_in_all"]}
+        rows.append({**row, "training": budget})
+    if NEAREST in times:
+        source = _test_source(contenders[0].config, data, evaluation["queries"])
+        accuracies = evaluate(NearestNeighbour(source.way), source, evaluation["tasks"], device=device)
+        numbers = dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
+        rows.append({"learner": NEAREST, **numbers, "time": times[NEAREST], "training": {"tasks": 0}})
+    return {
+        "rows": sorted(rows, key=lambda row: -row["accuracy"]),
+        "evaluation": evaluation,
+        "time": "of a task as a ratio to the floor, the two networks of a CSN without adaptation: lower quartile, "
+        "median, upper quartile of interleaved repeats, one task a step",
+        "floor_seconds": {phase: round(seconds[0], 4) for phase, seconds in times["floor"].items()},
+        "repeats": repeats,
+        **origin(),
+    }
+
+
+def _with_tasks(contender: Contender, tasks: int) -> Contender:
+    """The same with another number of training tasks."""
+    train = dataclasses.replace(contender.config.train, tasks=tasks)
+    return _validated(dataclasses.replace(contender, config=dataclasses.replace(contender.config, train=train)))
+
+
+def _validated(contender: Contender) -> Contender:
+    """The same with as many validations as every other."""
+    every = max(1, contender.config.train.tasks // VALIDATIONS)
+    return dataclasses.replace(contender, config=merge(contender.config, {"train": {"validate_every": every}}))
+
+
+def _build(config: Config, data: Dataset) -> FewShotLearner:
+    vocabulary = None if data.vocabulary is None else len(data.vocabulary)
+    return build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
+
+
+def _floor(config: Config, data: Dataset) -> nn.Module:
+    """The two networks of a CSN of the same size for this data."""
+    preset = load_preset(FLOORS["images" if data.vocabulary is None else "sentences"])
+    alike = {"filters": config.model.filters, "precision": config.model.precision}
+    csn = _build(merge(preset, {"data": {"way": config.data.way}, "model": alike}), data)
+    assert isinstance(csn, CSN)
+    return floor_of(csn)
+
+
+def _source(config: Config, data: Dataset, split: Any) -> EpisodeSource:
+    tasks = config.data
+    return EpisodeSource(data, split, way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=config.train.seed)
+
+
+def _test_source(config: Config, data: Dataset, queries: int) -> EpisodeSource:
+    tasks = config.data
+    return EpisodeSource(data, "test", way=tasks.way, shot=tasks.shot, queries=queries, seed=EVALUATION_SEED)

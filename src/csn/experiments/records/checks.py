@@ -1,0 +1,118 @@
+"""What a result file must say before anything is made of it: each problem is told with what belongs there."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from csn.core.memory import Attention
+from csn.experiments.records.protocol import SOURCES
+
+TRAINED = "trained"
+LEARNERS = (TRAINED, "untrained", "nearest neighbour")  # in the order of tables
+LARGEST = 1e300  # JSON has larger numbers, and none of them is a result
+_NUMBER = (int, float)
+# What a result file must say of its tasks and its training, and what it may say.
+_NEEDED: dict[str, dict[str, Any]] = {
+    "evaluation": {"data": str, "way": int, "shot": int, "tasks": int},
+    "trained": {"tasks": int, "seconds": _NUMBER, "seconds_in_all": _NUMBER, "validation": _NUMBER}
+    | {"validation_curve": list, "commit": str, "command": str},
+    "summary": {TRAINED: dict},
+    "accuracies": {TRAINED: list},
+    "config": {},
+}
+_POSSIBLE: dict[str, dict[str, Any]] = {
+    "evaluation": {"split": str, "formed": str, "attention": str, "fingerprint": str, "queries": int, "seed": int},
+    "trained": {"run": str, "checkpoint_sha256": str, "perplexity": _NUMBER},
+}
+_CHOICES = {"formed": tuple(SOURCES), "attention": typing.get_args(Attention)}
+_ROW_OF_COMPARISON = {"learner": str, "accuracy": _NUMBER, "interval": _NUMBER, "time": dict, "training": dict}
+_ROW_OF_OVERHEAD = {"tasks": (str, int), "phase": str, "df": list, "gradient": list}
+
+
+def problem_of_result(content: Mapping[str, Any]) -> str:
+    """What is wrong with the contents of a file of `csn evaluate`; nothing if they can be used."""
+    for part, needed in _NEEDED.items():
+        if not isinstance(content.get(part, {}), dict):
+            return f"has no object of names and values as {part!r}"
+        said = content.get(part, {})
+        if wrong := [name for name, kind in needed.items() if not _is(said.get(name), kind)]:
+            return f"does not say {', '.join(wrong)} in {part!r}"
+        possible = _POSSIBLE.get(part, {})
+        if wrong := [name for name, kind in possible.items() if name in said and not _is(said[name], kind)]:
+            return f"says something else than {_words(possible[wrong[0]])} as {wrong[0]} in {part!r}"
+    for name, choices in _CHOICES.items():
+        if content["evaluation"].get(name, choices[0]) not in choices:
+            return (
+                f"has {content['evaluation'][name]!r} as {name} in 'evaluation', where {' or '.join(choices)} belongs"
+            )
+    if not isinstance(content.get("command"), str):
+        return "does not say the command that made it"
+    if not all(_numbers(pair, 2) for pair in content["trained"]["validation_curve"]):
+        return "has no pairs of tasks and accuracy in its 'validation_curve'"
+    if not _says_commits(content["trained"].get("earlier", [])):
+        return "has no list of commits as 'earlier' in 'trained'"
+    return _problem_of_accuracies(content["summary"], content["accuracies"], content["evaluation"]["tasks"])
+
+
+def _says_commits(parts: Any) -> bool:
+    """Whether these are the beginnings of a training that was lengthened."""
+    return isinstance(parts, list) and all(isinstance(part, dict) and _is(part.get("commit"), str) for part in parts)
+
+
+def _problem_of_accuracies(summary: Mapping[str, Any], accuracies: Mapping[str, Any], tasks: int) -> str:
+    if other := sorted({*summary, *accuracies} - set(LEARNERS)):
+        return f"is of {', '.join(other)}, where only {', '.join(LEARNERS)} can be"
+    if alone := sorted(summary.keys() ^ accuracies.keys()):
+        return f"does not have both a summary and accuracies of {', '.join(alone)}"
+    for learner, stated in summary.items():
+        if not isinstance(stated, dict) or not _numbers([stated.get("accuracy"), stated.get("interval")]):
+            return f"does not say accuracy and interval of {learner} in 'summary'"
+        if not isinstance(accuracies[learner], list) or not _numbers(accuracies[learner]):
+            return f"has no list of numbers as accuracies of {learner}"
+        if len(accuracies[learner]) != tasks:
+            return f"speaks of {tasks} tasks and has the accuracies of {len(accuracies[learner])} by {learner}"
+    return ""
+
+
+def problem_of_comparison(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row of `csn compare`; nothing if it can be used."""
+    if wrong := [name for name, kind in _ROW_OF_COMPARISON.items() if not _is(row.get(name), kind)]:
+        return f"does not say {', '.join(wrong)} in a row"
+    if not all(_numbers(row["time"].get(phase, [0, 0, 0]), 3) for phase in ("train", "inference")):
+        return f"has no quartiles as time of {row['learner']}"
+    tasks, seconds = row["training"].get("tasks"), row["training"].get("seconds")
+    if not _is(tasks, int) or (tasks and not _is(seconds, _NUMBER)):
+        return f"does not say tasks and seconds of the training of {row['learner']}"
+    return ""
+
+
+def problem_of_overhead(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row of the cost of adaptation; nothing if it can be used."""
+    if wrong := [name for name, kind in _ROW_OF_OVERHEAD.items() if not _is(row.get(name), kind)]:
+        return f"does not say {', '.join(wrong)} in a row"
+    if not all(_numbers(row.get(name, [0, 0, 0]), 3) for name in ("df", "df-end-to-end", "gradient")):
+        return "has no quartiles as df and gradient in a row"
+    peak = row.get("peak_mb", {})
+    if not isinstance(peak, dict) or not _numbers(list(peak.values())):
+        return "has no numbers as peak_mb in a row"
+    return ""
+
+
+def _numbers(values: Any, count: int | None = None) -> bool:
+    """Whether these are numbers, as many as they should be."""
+    if not isinstance(values, Sequence) or (count is not None and len(values) != count):
+        return False
+    return all(_is(value, _NUMBER) for value in values)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value is of a kind; a number that can be counted with, neither infinite nor a truth."""
+    if isinstance(value, int | float):
+        return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < LARGEST
+    return isinstance(value, kind)
+
+
+def _words(kind: Any) -> str:
+    return {str: "text", int: "a whole number"}.get(kind, "a number")

@@ -1,0 +1,307 @@
+"""Result files: what they must say, how they are read, and what follows from several of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from csn.config import DataConfig, NamingConfig, config_from_json, load_preset, preset_names
+from csn.engine.evaluate import Accuracy, summarise
+from csn.experiments.records.checks import LEARNERS, TRAINED, problem_of_result
+
+FORMAT = 1  # of a result file; files without a number are older and read as this one
+SENTENCES_ONLY = {"align", "until", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
+SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
+NAMED_FIRST = NamingConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset names none
+
+
+@dataclass(frozen=True)
+class Result:
+    """One learner's accuracy from one result file; `learner` is "trained", or what was shown beside it."""
+
+    path: Path
+    content: dict[str, Any]
+    learner: str
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Mean and interval."""
+        summary = self.content["summary"][self.learner]
+        return Accuracy(summary["accuracy"], summary["interval"])
+
+    @property
+    def data(self) -> str:
+        """What it was tested on."""
+        return str(self.content["evaluation"]["data"])
+
+    @property
+    def formed(self) -> str:
+        """How the tasks were formed: random, or all-inclusive."""
+        return str(self.content["evaluation"].get("formed", "random"))
+
+    @property
+    def preset(self) -> str:
+        """Of its training."""
+        return str(self.content["config"]["preset"])
+
+    @property
+    def recipe(self) -> str:
+        """Of its training."""
+        return str(self.content["config"]["recipe"])
+
+    @property
+    def unit(self) -> str:
+        """What training counted; a language model has a perplexity."""
+        return "sentences" if "perplexity" in self.content["trained"] else "tasks"
+
+    @property
+    def size(self) -> str:
+        """The tasks as in 5w1s."""
+        return "{way}w{shot}s".format(**self.content["evaluation"])
+
+    @property
+    def tasks(self) -> str:
+        """The tasks in words."""
+        formed = "" if self.formed == "random" else f", {self.formed.replace('-', ' ')}"
+        return "{way}-way {shot}-shot".format(**self.content["evaluation"]) + formed
+
+    @property
+    def published(self) -> str:
+        """The paper's number for this cell, if it has one."""
+        if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
+            return ""
+        if self.formed == "within-alphabet" or not self.read_as_trained:
+            return ""
+        others = set(changes_of(self.content["config"])) - self._papers_own
+        if any(not change.startswith(("naming.", "precision=")) for change in others):  # it stands beside any of them
+            return ""
+        cells = published().get(self.data, {}).get(self.preset, {})
+        return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
+
+    @property
+    def _papers_own(self) -> set[str]:
+        """Changes of its preset that the paper made too: a deep adaLSTM has fewer units at 3 shots (appendix A)."""
+        is_deep = self.preset.startswith("adalstm-2-")
+        return {"units=200"} if is_deep and self.content["config"]["data"]["shot"] == 3 else set()
+
+    @property
+    def read_as_trained(self) -> bool:
+        """Whether it was tested with the attention that it was trained with."""
+        trained = self.content["config"]["model"]["attention"]
+        return bool(self.content["evaluation"].get("attention", trained) == trained)
+
+    @property
+    def naming(self) -> str:
+        """Whether the training classes were named first, where the preset has it otherwise."""
+        config = config_from_json(json.dumps(self.content["config"]))
+        if config.preset not in preset_names():
+            return ""
+        by_preset = load_preset(config.preset, config.recipe).naming.epochs
+        if bool(config.naming.epochs) == bool(by_preset):
+            return ""
+        return "classes named first" if config.naming.epochs else "classes not named first"
+
+    @property
+    def model(self) -> str:
+        """Preset and recipe, with what was changed and where it was trained if elsewhere; the same for every size of
+        tasks."""
+        config = self.content["config"]
+        if self.learner != TRAINED:
+            return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
+        parts = [f"`{self.preset}`", self.recipe, *(c for c in changes_of(config) if c not in self._papers_own)]
+        parts += [self.naming] if self.naming else []
+        if DataConfig(config["data"]["name"]).label != self.data:
+            parts.append(f"trained on {config['data']['name']}")
+        return ", ".join(parts)
+
+    @property
+    def name(self) -> str:
+        """The model, with what was changed for these tasks."""
+        if self.learner != TRAINED:
+            return self.model
+        config = self.content["config"]
+        parts = [self.model, *(change for change in changes_of(config) if change in self._papers_own)]
+        evaluation = self.content["evaluation"]
+        if config["data"]["way"] != evaluation["way"]:
+            parts.append(f"trained on {config['data']['way']}-way tasks")
+        if not self.read_as_trained:
+            parts.append(f"tested with {evaluation['attention']} attention")
+        return ", ".join(parts)
+
+    @property
+    def seed(self) -> int:
+        """Of its training."""
+        return int(self.content["config"]["train"]["seed"])
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it stands in a table."""
+        evaluation = self.content["evaluation"]
+        formed = self.formed != "random"
+        return evaluation["way"], evaluation["shot"], formed, LEARNERS.index(self.learner), self.name, self.seed
+
+
+@functools.cache
+def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """The paper's tables: data set -> preset -> tasks -> accuracy as printed."""
+    return tomllib.loads((resources.files("csn.experiments.records") / "published.toml").read_text(encoding="utf-8"))
+
+
+def changes_of(config: dict[str, Any]) -> list[str]:
+    """How a run differs from its preset, but for its data, seed and length: ["units=200"]."""
+    return list(changed_options(config))
+
+
+def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
+    """The same with section, name and the preset's value of each. That classes were named first, or not, has words of
+    its own."""
+    read = config_from_json(json.dumps(config))
+    if read.preset not in preset_names():
+        return {}
+    preset = load_preset(read.preset, read.recipe)
+    if read.naming.epochs and not preset.naming.epochs:
+        preset = dataclasses.replace(preset, naming=NAMED_FIRST)
+    told_elsewhere = {
+        "model": SENTENCES_ONLY if "lstm" not in read.model.base else set(),
+        "train": SEED_AND_LENGTH,
+        "data": {"name", "way", "shot"},
+        "naming": set() if read.naming.epochs else {field.name for field in dataclasses.fields(read.naming)},
+    }
+    changed = {}
+    for section, told in told_elsewhere.items():
+        its, own = (dataclasses.asdict(getattr(each, section)) for each in (preset, read))
+        for name in sorted(own.keys() - told):
+            if own[name] != its[name]:
+                shown = f"naming.{name}" if section == "naming" else name
+                changed[f"{shown}={own[name]}"] = section, name, its[name]
+    return changed
+
+
+def read_results(folder: Path) -> list[Result]:
+    """Every accuracy of the result files in a folder, in the order of their tables."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder} of result files: make some with csn evaluate RUN --out FILE")
+    results = []
+    for path in sorted(folder.glob("*.json")):
+        results += results_in(path)
+    return sorted(results, key=lambda result: result.place)
+
+
+def results_in(path: Path) -> list[Result]:
+    """The accuracies of one file; none of a comparison or benchmark, which has rows. An older file has no options that
+    are younger: their defaults are filled in."""
+    content = read_result(path, "move it away, or remove it")
+    if "summary" not in content:
+        return []
+    try:
+        config = config_from_json(json.dumps(content["config"]))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is of another version of csn ({error}): evaluate again, or remove it") from error
+    content = content | {"config": json.loads(config.to_json())}
+    return [Result(path, content, learner) for learner in content["summary"]]
+
+
+def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:
+    """The contents of a result file, which says at least what every reader of it needs. remedy: against a file that is
+    none, where it was not the user who named it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror or error}): check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark ({error}): {remedy}") from error
+    if not isinstance(content, dict) or not (
+        {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
+    ):
+        raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: {remedy}")
+    if content.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "
+            f"it, or evaluate again"
+        )
+    if "summary" in content and (problem := problem_of_result(content)):
+        raise ValueError(f"{path} {problem}: evaluate again, or remove it")
+    return content
+
+
+def by_seed(results: Iterable[Result]) -> list[list[Result]]:
+    """Results of the same tasks that differ in the seed of their training alone, together."""
+    together: dict[str, list[Result]] = {}
+    for result in results:
+        together.setdefault(_all_but_seed(result), []).append(result)
+    groups = [same for alike in together.values() for same in _by_fingerprint(alike)]
+    return [_of_different_seeds(sorted(seeds, key=lambda result: result.seed)) for seeds in groups]
+
+
+def _all_but_seed(result: Result) -> str:
+    """Which learner was trained how and asked what, as text."""
+    config, evaluation = result.content["config"], result.content["evaluation"]
+    trained = config | {"train": config["train"] | {"seed": None}}
+    attention = evaluation.get("attention", config["model"]["attention"])
+    return json.dumps([result.learner, _tasks_of(result), attention, trained], sort_keys=True)
+
+
+def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the same data, together; older files without a fingerprint stay with the others while those agree."""
+    prints = dict.fromkeys(result.content["evaluation"].get("fingerprint") for result in results)
+    if len(prints.keys() - {None}) < 2:
+        return [list(results)]
+    return [[each for each in results if each.content["evaluation"].get("fingerprint") == one] for one in prints]
+
+
+def _of_different_seeds(seeds: list[Result]) -> list[Result]:
+    """The same, unless two of them are of one seed."""
+    for one, other in itertools.pairwise(seeds):
+        if one.seed == other.seed:
+            raise ValueError(f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them")
+    return seeds
+
+
+def pooled(seeds: Sequence[Result]) -> Accuracy:
+    """Of several trainings: the mean over tasks and seeds, and its interval over tasks."""
+    return seeds[0].accuracy if len(seeds) == 1 else summarise(_task_means(seeds))
+
+
+def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
+    """By how much these are above those, each perhaps of several seeds: task by task, so that hard tasks cancel out."""
+    if other := other_tasks(these[0], those[0]):
+        raise ValueError(
+            f"{these[0].path} and {those[0].path} are not of the same tasks ({', '.join(other)}): evaluate both on the "
+            f"same ones"
+        )
+    return summarise([a - b for a, b in zip(_task_means(these), _task_means(those), strict=True)])
+
+
+def _task_means(seeds: Sequence[Result]) -> list[float]:
+    """Of each task, the mean over trainings."""
+    tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
+    return [math.fsum(task) / len(seeds) for task in tasks]
+
+
+def other_tasks(one: Result, other: Result) -> list[str]:
+    """In what the tasks of two results differ; older files do not say what their data were."""
+    ours, theirs = _tasks_of(one), _tasks_of(other)
+    prints = {each.content["evaluation"].get("fingerprint") for each in (one, other)} - {None}
+    return [name for name in ours if ours[name] != theirs[name]] + (["fingerprint"] if len(prints) > 1 else [])
+
+
+def _tasks_of(result: Result) -> dict[str, Any]:
+    """What decides which tasks were asked."""
+    evaluation = result.content["evaluation"]
+    return {name: evaluation.get(name) for name in ("data", "split", "way", "shot", "queries", "seed", "tasks")} | {
+        "formed": result.formed
+    }

@@ -1,0 +1,105 @@
+"""Whether a result file is right: its numbers follow from each other, and its checkpoint gives them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from csn.config import config_from_json
+from csn.data.source import Dataset
+from csn.engine.evaluate import Accuracy, evaluate, summarise
+from csn.engine.run import TrainedRun, check_vocabulary, open_run
+from csn.experiments.records.checks import TRAINED
+from csn.experiments.records.protocol import source_of
+from csn.experiments.records.writing import checkpoint_sha256, history_of
+
+SLACK = 1e-5  # accuracies are written with six digits
+
+
+class Verdict(NamedTuple):
+    """The accuracy of the file, that of today, and on how many of the tasks they differ."""
+
+    stated: Accuracy
+    found: Accuracy
+    tasks: int
+    differing: int
+
+    @property
+    def same(self) -> bool:
+        """Whether every task came out as the file says."""
+        return self.differing == 0
+
+
+def check_summary(content: dict[str, Any]) -> Accuracy:
+    """The stated accuracy, or a ValueError if that of a learner does not follow from the tasks' accuracies."""
+    for learner, summary in content["summary"].items():
+        stated = Accuracy(summary["accuracy"], summary["interval"])
+        follows = summarise(content["accuracies"][learner])
+        if any(abs(a - b) > SLACK for a, b in zip(stated, follows, strict=True)):
+            raise ValueError(
+                f"the file states {stated} of {learner!r}, but its tasks have a mean of {follows}: it was changed by "
+                f"hand, evaluate again"
+            )
+    return Accuracy(*(content["summary"][TRAINED][name] for name in ("accuracy", "interval")))
+
+
+def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> TrainedRun | None:
+    """The run that a result is of, or None where its checkpoint is not there; a ValueError if it is another one, or if
+    there is none in a folder that was named."""
+    given, folder = folder, folder or Path(content["trained"].get("run", ""))
+    if not (folder / "best.safetensors").exists():
+        if given is not None:
+            raise ValueError(f"{given} has no checkpoint best.safetensors: name the folder of the run, or none")
+        return None
+    stated = content["trained"].get("checkpoint_sha256")
+    if stated is not None and stated != checkpoint_sha256(folder):
+        raise ValueError(f"the model in {folder} is not the one that was evaluated: its sha256 differs")
+    run = open_run(folder, attention=content["evaluation"].get("attention"))
+    if run.config != config_from_json(json.dumps(content["config"])):
+        raise ValueError(
+            f"the run in {folder} is of another configuration than the result: name the right one, csn report RUN "
+            f"--verify RESULT"
+        )
+    if wrong := _otherwise_trained(content["trained"], run):
+        raise ValueError(
+            f"the file does not say of its training what the run in {folder} does ({', '.join(wrong)}): it was changed "
+            f"by hand, evaluate again"
+        )
+    return run
+
+
+def is_of(content: dict[str, Any], run: TrainedRun) -> bool:
+    """Whether a result says of its training what a run does."""
+    same = run.config == config_from_json(json.dumps(content["config"]))
+    return same and not _otherwise_trained(content["trained"], run)
+
+
+def _otherwise_trained(stated: dict[str, Any], run: TrainedRun) -> list[str]:
+    """What a result says otherwise of its training than the run. One that was interrupted may have gone on since, so
+    the file's curve may end earlier."""
+    found = history_of(run)
+    wrong = [name for name in ("tasks", "validation", "perplexity") if stated.get(name) != found.get(name)]
+    wrong += [name for name in run.origin if stated.get(name, found[name]) != found[name]]
+    curve = stated["validation_curve"]
+    return wrong + (["validation_curve"] if run.log and curve != found["validation_curve"][: len(curve)] else [])
+
+
+def ask_again(
+    content: dict[str, Any],
+    run: TrainedRun,
+    data: Dataset,
+    *,
+    device: torch.device,
+    on_progress: Callable[[int], None] | None = None,
+) -> Verdict:
+    """The same tasks once more."""
+    check_vocabulary(run, data)
+    stated, setting = content["accuracies"][TRAINED], content["evaluation"]
+    source = source_of(setting, data, run.learner.reads)
+    found = evaluate(run.learner.to(device), source, setting["tasks"], device=device, on_progress=on_progress)
+    differing = sum(abs(a - b) > SLACK for a, b in zip(stated, found, strict=True))
+    return Verdict(summarise(stated), summarise(found), len(found), differing)

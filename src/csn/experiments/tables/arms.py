@@ -1,0 +1,100 @@
+"""Arms of an ablation, each against its baseline: the training that is like it in everything but what the arm changes.
+
+Tables, pictures and numbers of ablations all have their differences from here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from csn.engine.evaluate import Accuracy
+from csn.experiments.records.files import (
+    Result,
+    by_seed,
+    changed_options,
+    changes_of,
+    difference,
+    other_tasks,
+    published,
+)
+from csn.experiments.tables.plan import ABLATION, plan
+
+FORMED = {"random": "", "all-inclusive": "-all"}  # in the names of the paper's numbers
+
+
+class Arm(NamedTuple):
+    """The trainings of an arm, which differ in their seeds, and by how much they are above the baseline of the same
+    seeds: all together (None without any such baseline), and each seed that the baseline has too by itself."""
+
+    seeds: Sequence[Result]
+    difference: Accuracy | None
+    by_seed: Mapping[int, Accuracy]
+
+    @property
+    def covered(self) -> str:
+        """How many of its seeds the difference is of, where the baseline lacks some; else nothing."""
+        return "" if len(self.by_seed) == len(self.seeds) else f"{len(self.by_seed)} of {len(self.seeds)} seeds"
+
+    @property
+    def paper(self) -> str:
+        """How far the paper's own arm is above its baseline, in points or in its words; nothing where the data or the
+        recipe are not the paper's."""
+        result = self.seeds[0]
+        config = result.content["config"]
+        others = result.data != config["data"]["name"] or result.recipe != "paper" or result.naming
+        if others or not result.read_as_trained:
+            return ""
+        cells = published().get(result.data, {}).get(result.preset, {})
+        size = result.size + FORMED.get(result.formed, f"-{result.formed}")
+        said = cells.get(f"{size} {'; '.join(changes_of(config))}", "")
+        try:
+            return f"{float(said) - float(cells[size].split(' ± ')[0]):+.2f}"
+        except ValueError:  # words
+            return said
+
+
+def arms_of(rows: Iterable[Result]) -> list[Arm]:
+    """Results of an ablation as arms, in their order; task by task, so that hard tasks cancel out."""
+    arms = by_seed(rows)
+    return [_against(seeds, _baseline_of(seeds[0], arms)) for seeds in arms]
+
+
+def _against(seeds: Sequence[Result], baseline: Sequence[Result]) -> Arm:
+    shared = {each.seed for each in seeds} & {each.seed for each in baseline}
+    ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
+    single = {one.seed: difference([one], [other]) for one, other in zip(ours, theirs, strict=True)}
+    return Arm(seeds, difference(ours, theirs) if shared else None, single)
+
+
+def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
+    """The trainings that are as an arm's in everything but its own options, and asked the same; none if there are none.
+
+    Its own are those of an arm of the plan, beside which others may be common to all; else all that it changes.
+    """
+    config = result.content["config"]
+    changed = changed_options(config)
+    planned = (own for own in _planned_arms(result.preset, result.recipe) if own <= changed.keys())
+    for own in (max(planned, key=len, default=frozenset()), changed.keys()):
+        wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
+        for section, name, its in (changed[change] for change in own):
+            wanted[section][name] = its
+        for other in arms if own and result.read_as_trained else ():
+            if other[0].read_as_trained and not other_tasks(result, other[0]) and _same_but_seed(other[0], wanted):
+                return other
+    return []
+
+
+def _same_but_seed(result: Result, config: dict[str, Any]) -> bool:
+    one, other = (each | {"train": each["train"] | {"seed": 0}} for each in (result.content["config"], config))
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+@functools.cache
+def _planned_arms(preset: str, recipe: str) -> list[frozenset[str]]:
+    """What each arm of the plan changes in a preset."""
+    cells = (cell for cell in plan(ABLATION) if (cell.config.preset, cell.config.recipe) == (preset, recipe))
+    return [frozenset(changes_of(dataclasses.asdict(cell.config))) for cell in cells]

@@ -1,0 +1,95 @@
+"""How long a cell trains: as others of its model do, or as many tasks as a budget of time buys on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import time
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from csn.config import Config
+from csn.data.source import Dataset, EpisodeSource
+from csn.engine.evaluate import encodings_for, evaluate
+from csn.engine.run import VALIDATION_QUERIES
+from csn.experiments.records.files import read_result
+from csn.experiments.tables.cells import Cell
+from csn.experiments.timing.floor import seconds_of_step, training_step
+
+VALIDATIONS = 10  # at most, within a budget
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def read_seconds(text: str) -> float:
+    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
+def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
+    """The same cell with as many training tasks as take about `seconds`, validations included.
+
+    per_task and validation: seconds of a training task and of a validation. What names classes first comes on top.
+    """
+    train = cell.config.train
+    least = validation + per_task * train.tasks_per_step
+    if seconds < least:
+        raise ValueError(
+            f"a budget of {seconds:g} s is too small for {cell.name}: one step and one validation on "
+            f"{train.validation_tasks} tasks take {least:.0f} s; give more, or --set train.validation_tasks=N"
+        )
+    count = max(1, min(VALIDATIONS, int(0.2 * seconds / validation)))
+    tasks = max(train.tasks_per_step, round((seconds - count * validation) / per_task))
+    every = max(1, -(-tasks // count))
+    return cell.trained_for(tasks=tasks, validate_every=every)
+
+
+def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
+    """Seconds of a training task and of a validation, on this machine as busy as it is."""
+    tasks, train = config.data, config.train
+    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
+    training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
+    step = training_step(learner, training.batch(0, train.tasks_per_step), train)
+    per_task = seconds_of_step(step) / train.tasks_per_step
+    validation = EpisodeSource(data, "val", queries=VALIDATION_QUERIES, **sizes)
+    # Where examples are encoded once, the first tasks take longer than the others.
+    encoded = encodings_for(learner.eval(), validation, train.validation_tasks, "cpu") is not None
+    tasks_timed = train.validation_tasks if encoded else min(20, train.validation_tasks)
+    started = time.perf_counter()
+    evaluate(learner, validation, tasks_timed)
+    return per_task, (time.perf_counter() - started) / tasks_timed * train.validation_tasks
+
+
+def kin_with_length(
+    cell: Cell, others: Iterable[Cell], runs: Path, results: Path, replaced: Collection[str] = ()
+) -> Cell | None:
+    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result.
+    replaced: names of cells whose results will be made anew, and settle nothing."""
+    kin = [other for other in others if other.kin == cell.kin]
+    kept = [other for other in kin if other.name not in replaced]
+    for settled, folder, candidates in ((Cell.begun, runs, kin), (Cell.tested, results, kept)):
+        for other in candidates:
+            with contextlib.suppress(ValueError):  # what cannot be read settles nothing
+                if (found := settled(other, folder)) is not None:
+                    return found
+    return None
+
+
+def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results: Path) -> dict[str, float]:
+    """By cell, about what a training task takes beside those of the others: as long as in results of the same model, of
+    any seed or arm. A model without any counts as the mean of the others, or if none has any, all count alike."""
+    known = dict[tuple[str, ...], float]()
+    for other in everything:
+        for test in other.tests:
+            with contextlib.suppress(ValueError):  # not there, or of no use
+                content = read_result(results / other.result(test))
+                curve = content["trained"]["validation_curve"] if "trained" in content else []
+                if curve and curve[-1][0] and content["trained"]["seconds_in_all"]:
+                    known.setdefault(other.kin, content["trained"]["seconds_in_all"] / curve[-1][0])
+    ours = [known[cell.kin] for cell in cells if cell.kin in known]
+    typical = statistics.mean(ours) if ours else 1.0
+    return {cell.name: known.get(cell.kin, typical) for cell in cells}

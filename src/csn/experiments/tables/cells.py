@@ -1,0 +1,250 @@
+"""A cell of a table: one training, and the tests of it. It is made by the commands anyone could type, `csn train` and
+`csn evaluate`; this module knows which, and whether their result files are there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from csn.build import ENCODING, data_entry, reads_sentences
+from csn.config import Config, DataConfig, config_from_json, merge
+from csn.engine.evaluate import EVALUATION_SEED
+from csn.engine.lengthen import LENGTH as LENGTHENED
+from csn.engine.lengthen import lengthened
+from csn.experiments.records.files import read_result
+from csn.experiments.records.protocol import QUERIES
+
+RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
+GROUPS = 200  # all-inclusive tasks, about: the paper's 1000 words, five at a time
+BACKWARD = 2  # passes forward that a pass backward costs
+ASKED_AGAIN = 5  # times that the images of a test are asked about, about, where they are encoded once
+# Options that the command of a training has words of its own for, and those that say how long to train and how often to
+# look.
+STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
+LENGTH = ("tasks", "validate_every", "validation_tasks")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Tasks of a size, formed in a way."""
+
+    way: int
+    shot: int
+    formed: str = "random"
+
+    @property
+    def tasks(self) -> int | None:
+        """How many; None for as many as there are groups of classes."""
+        if self.formed == "all-inclusive":
+            return None
+        return next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
+
+    @property
+    def suffix(self) -> str:
+        """Of a result file's name."""
+        return "" if self.formed == "random" else f"-{self.formed}"
+
+    @property
+    def size(self) -> str:
+        """As in 5w1s."""
+        return f"{self.way}w{self.shot}s"
+
+    def options(self) -> list[str]:
+        """Of `csn evaluate`."""
+        how = ["--tasks", str(self.tasks)] if self.tasks else []
+        how += [f"--{self.formed}"] if self.formed != "random" else []
+        return ["--way", str(self.way), "--shot", str(self.shot), *how]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, and what it is tested on. arm: of an ablation; variant: what the user changed."""
+
+    table: str
+    config: Config
+    changes: tuple[str, ...]
+    tests: tuple[Asked, ...]
+    arm: str = ""
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of its run: data, size, preset, recipe, what sets it apart, seed."""
+        return self._name_with(self.size)
+
+    @property
+    def size(self) -> str:
+        """Of the tasks that it is trained on, as in 5w1s."""
+        return f"{self.config.data.way}w{self.config.data.shot}s"
+
+    @property
+    def kin(self) -> tuple[str, ...]:
+        """What it has in common with its other seeds and arms."""
+        return self.config.data.name, self.size, self.config.preset, self.config.recipe, self.variant
+
+    def result(self, test: Asked) -> str:
+        """The name of a test's result file."""
+        return self._name_with(test.size) + test.suffix + ".json"
+
+    def _name_with(self, size: str) -> str:
+        parts = [self.config.data.label, size, self.config.preset, self.config.recipe]
+        parts += [part.replace(" ", "-") for part in (self.arm, self.variant) if part]
+        seed = self.config.train.seed
+        return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
+
+    def train_command(self, runs: Path, *, threads: int, resume: bool, named: Cell | None = None) -> list[str]:
+        """What trains it, without the program's name. named: a cell that has learned the same names."""
+        data, train = self.config.data, self.config.train
+        command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
+        command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
+        command += ["--seed", str(train.seed)]
+        unsaid = [change for change in self.changes if not change.startswith(STATED)]
+        command += [word for change in unsaid for word in ("--set", change)]
+        command += ["--named", str(runs / named.name)] if named else []
+        return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
+
+    def test_command(self, test: Asked, runs: Path, results: Path, *, threads: int) -> list[str]:
+        """What tests it."""
+        out = str(results / self.result(test))
+        return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
+
+    def worth(self, test: Asked) -> float:
+        """A test in training tasks of the cell, about, by the examples that pass through the network."""
+        data = self.config.data
+        training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
+        asked = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
+        encoded = self.config.model.learner in ENCODING and not reads_sentences(self.config.model)
+        return asked / training / (ASKED_AGAIN if encoded else 1)
+
+    def trained_for(self, **length: int) -> Cell:
+        """The same with another length of training: tasks, validate_every, validation_tasks."""
+        others = (change for change in self.changes if change.partition("=")[0] not in {f"train.{n}" for n in length})
+        changes = (*others, *(f"train.{name}={value}" for name, value in length.items()))
+        return dataclasses.replace(self, config=merge(self.config, {"train": length}), changes=changes)
+
+    def begun(self, runs: Path) -> Cell | None:
+        """The same with the length of its run, where one has begun: a run goes on with the options it began with."""
+        path = runs / self.name / "config.json"
+        if not path.exists():
+            return None
+        try:
+            config = config_from_json(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
+        if other := _other_options(config, self.config):
+            raise ValueError(
+                f"{path.parent} is a run of other options ({'; '.join(other)}): remove it, or give other --runs"
+            )
+        return self.as_long_as(config)
+
+    def trained_on(self, asked: Cell, changes: Sequence[str]) -> Cell:
+        """This begun cell with the length that was asked for by `changes`, if that is more tasks; else as it is."""
+        named = changed_names(changes)
+        tasks, wanted = self.config.train.tasks, asked.config
+        if "train.tasks" not in named or wanted.train.tasks <= tasks:
+            return self
+        if lengthened(self.config, wanted) == self.config:
+            raise ValueError(
+                f"{self.name} began with {tasks:,} tasks and cannot go on to {wanted.train.tasks:,}, for its rate "
+                f"falls towards its end or its last step was a smaller one: remove its run to train it anew, or leave "
+                f"out --set train.tasks"
+            )
+        length = [name for name in LENGTHENED if f"train.{name}" in named]
+        return self.trained_for(**{name: getattr(wanted.train, name) for name in length})
+
+    def tested(self, results: Path) -> Cell | None:
+        """The same with the length of the training that one of its result files is of, where there is one."""
+        of_files = (self._trained_by(results / self.result(test), test) for test in self.tests)
+        found = next((config for config in of_files if config is not None), None)
+        return None if found is None else self.as_long_as(found)
+
+    def as_long_as(self, other: Config, named: Sequence[str] = ()) -> Cell:
+        """The same with the length of another training, but for options that were named: they have been asked for."""
+        lengths = {name: getattr(other.train, name) for name in LENGTH if f"train.{name}" not in named}
+        as_it_is = all(getattr(self.config.train, name) == value for name, value in lengths.items())
+        return self if as_it_is else self.trained_for(**lengths)
+
+    def missing(self, results: Path, *, again: bool = False) -> list[Asked]:
+        """Tests without a result file. One that holds something else is refused, for it must not be lost; again: it is
+        made anew.
+
+        How long to train is a matter of the budget: a result of the same options counts, whatever its training tasks.
+        """
+        missing, problems = [], []
+        for test in self.tests:
+            try:
+                found = self._trained_by(results / self.result(test), test)
+            except ValueError as error:
+                problems.append(str(error))
+                found = None
+            missing += [test] if found is None else []
+        if problems and not again:
+            raise ValueError("\n".join(problems))
+        return missing
+
+    def _trained_by(self, path: Path, test: Asked) -> Config | None:
+        """What made a result file, where there is one: of this configuration, whatever its length, and of this test."""
+        if not path.exists():
+            return None
+        remedy = "move or rename it, or replace it with --again"
+        content = read_result(path, remedy)
+        if "summary" not in content:
+            raise ValueError(f"{path} is no result of csn evaluate: {remedy}")
+        try:
+            config = config_from_json(json.dumps(content["config"]))
+        except ValueError as error:
+            raise ValueError(f"{path} is of another version of csn ({error}): {remedy}") from error
+        if other := _other_options(config, self.config):
+            raise ValueError(f"{path} is of other options ({'; '.join(other)}): {remedy}")
+        if other := _other_tasks(content["evaluation"], config, test):
+            raise ValueError(f"{path} is of another test ({'; '.join(other)}): {remedy}")
+        return config
+
+
+def changed_names(changes: Iterable[str]) -> list[str]:
+    """Of options like train.tasks=8 the names."""
+    return [change.partition("=")[0].strip() for change in changes]
+
+
+def _other_options(its: Config, own: Config) -> list[str]:
+    """What one training has otherwise than another, but for its length: ["tasks_per_step=4, here 1"]."""
+    sections = [dataclasses.asdict(_without_length(config)) for config in (its, own)]
+    options = [
+        {
+            f"{section}.{name}" if section in ("data", "naming") else name: value
+            for section, values in config.items()
+            for name, value in (values.items() if isinstance(values, dict) else [(section, values)])
+        }
+        for config in sections
+    ]
+    return _otherwise(*options)
+
+
+def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
+    """In what a result is of other tasks than those of a test. Older files do not say everything, and a
+    fingerprint cannot be held against data that are not loaded."""
+    wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
+    wanted |= {} if test.tasks is None else {"tasks": test.tasks}
+    wanted |= {"queries": _queries(config), "seed": EVALUATION_SEED, "attention": config.model.attention}
+    its = {"formed": "random"} | asked
+    # Data by a path are called after it, with or without what follows a dot.
+    return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)
+
+
+def _queries(config: Config) -> int:
+    """Of a class in a test task."""
+    return QUERIES["images" if data_entry(config.data.name).text is None else "sentences"]
+
+
+def _otherwise(its: dict[str, Any], own: dict[str, Any]) -> list[str]:
+    """Where one has another value; what it does not say counts as equal."""
+    return [f"{name}={its[name]}, here {value}" for name, value in own.items() if its.get(name, value) != value]
+
+
+def _without_length(config: Config) -> Config:
+    """A configuration regardless of how long it trains and how often it looks."""
+    return merge(config, {"train": dict.fromkeys(LENGTH, 1)})

@@ -1,0 +1,238 @@
+"""The paper's tables as cells: tables.toml has the rows. `csn reproduce` trains what has no result yet."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from csn.build import DATASETS, data_entry, reads_sentences
+from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
+from csn.engine.pretrain import has_named, named_alike
+from csn.engine.train import check_counts
+from csn.experiments.records.files import Result, changes_of, results_in
+from csn.experiments.tables.cells import LENGTH, STATED, Asked, Cell
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ABLATION = "ablation"
+BASELINE = "baseline"  # the arm of an ablation that changes nothing
+# Options that the command has words of its own for.
+_WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
+_SIZE = re.compile(r"(\d+)w(\d+)s")
+_SEED = re.compile(r"(?P<name>.+)-seed(?P<seed>\d+)")
+
+
+def tables() -> dict[str, list[dict[str, Any]]]:
+    """The rows of every table."""
+    return tomllib.loads((resources.files("csn.experiments.tables") / "tables.toml").read_text(encoding="utf-8"))
+
+
+def plan(
+    table: str,
+    *,
+    rows: Sequence[str] = (),
+    seeds: int = 1,
+    data: str | None = None,
+    changes: Sequence[str] = (),
+) -> list[Cell]:
+    """The cells of a table. rows: only these presets, recipes, sizes, arms, cells or result files; seeds: trainings of
+    each; data: in place of the table's own, for rows that have no other data of their own or take any."""
+    known = tables()
+    if table not in known:
+        raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:
+        raise ValueError(f"results of {data} would have the names of those of {label} and replace them: rename it")
+    changes = _in_one_form(changes)
+    for change in changes:
+        if word := _WORDS.get(change.partition("=")[0]):
+            raise ValueError(f"--set {change} would change what the table is of: use {word}")
+    usable = [row for row in known[table] if data is None or "data" not in row or row.get("any_data")]
+    cells = [cell for row in usable for cell in _cells(table, row, changes)]
+    if not cells:
+        raise ValueError(f"every row of {table} has data of its own: leave out --data")
+    if data is not None:
+        cells = _that_read(cells, data)
+    cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
+    labels = {cell.name: _labels(cell) for cell in cells}
+    named = {row: Path(row).name.removesuffix(".json") for row in rows}  # of a result file, its cell
+    rows = list(named.values())
+    unknown = {row: name for row, name in named.items() if not any(name in found for found in labels.values())}
+    if unknown:
+        raise ValueError(f"{table} has no row {', '.join(map(repr, unknown.values()))}: {_known(cells, unknown)}")
+    kinds = [set(rows) & kind for kind in _kinds(cells)]
+    chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
+    if not chosen:
+        raise ValueError(f"no cell of {table} is all of {', '.join(rows)}: `--dry-run` without --rows lists the cells")
+    return chosen
+
+
+def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
+    """Cells whose networks read that kind of data; a ValueError if none does."""
+    kind, is_text = ("sentences", True) if data_entry(data).text is not None else ("images", False)
+    found = [cell for cell in cells if reads_sentences(cell.config.model) == is_text]
+    if not found:
+        raise ValueError(f"{data} is of {kind}, which no row of {cells[0].table} reads: give other --data")
+    return found
+
+
+def _known(cells: Sequence[Cell], asked: Mapping[str, str]) -> str:
+    """What --rows may name, in words; of more seeds than were asked for, how to ask for them; of a file with other data
+    or options, which they are."""
+    for match in filter(None, map(_SEED.fullmatch, asked.values())):
+        if any(match["name"] in _labels(cell) for cell in cells):
+            return f"give --seeds {int(match['seed']) + 1} for that seed"
+    for path in filter(Path.is_file, map(Path, asked)):
+        for result in results_in(path)[:1]:
+            command = result.content["trained"]["command"]
+            return f"give the data, options and seed that are its own (--data, --set, --seeds); it is of `{command}`"
+    names = sorted({label for cell in cells for label in _short_labels(cell)})
+    return f"there are {', '.join(names)}, and the names of cells (`--dry-run` lists them) and of their result files"
+
+
+def ablations(folder: Path) -> list[Cell]:
+    """The cells of the ablations, and those of their rows with the other data that a folder has results of."""
+    cells, found = {cell.name: cell for cell in plan(ABLATION)}, set[str]()
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(ValueError):  # no result
+            found |= {result.content["config"]["data"]["name"] for result in results_in(path)}
+    for data in sorted(found):
+        with contextlib.suppress(ValueError):  # data that no row takes
+            cells |= {cell.name: cell for cell in plan(ABLATION, data=data) if cell.name not in cells}
+    return list(cells.values())
+
+
+def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
+    """Another cell whose network has learned the names that this one's would learn: once is enough for a table."""
+    for other in others if cell.config.naming.epochs else ():
+        if other.name != cell.name and has_named(runs / other.name):
+            with contextlib.suppress(OSError, ValueError):  # what it was trained by, not what is planned
+                path = runs / other.name / "config.json"
+                if named_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
+                    return other
+    return None
+
+
+def arm(result: Result) -> str:
+    """The name of a result among the arms of an ablation; of one that the plan does not have, what it changes."""
+    return _arms().get(_change(result), "") or ", ".join(_change(result)[2:]) or BASELINE
+
+
+def in_order(arms: Iterable[Result]) -> list[Result]:
+    """Results of ablations as the plan has them, any others after those."""
+    order = list(_arms())
+    place = {change: number for number, change in enumerate(order)}
+    return sorted(arms, key=lambda result: (result.naming, place.get(_change(result), len(order))))
+
+
+@functools.cache
+def _arms() -> dict[tuple[str, ...], str]:
+    """The arms of all ablations, by preset, recipe and what they change in the model."""
+    cells = plan(ABLATION)
+    changes = (changes_of(dataclasses.asdict(cell.config)) for cell in cells)
+    return {
+        (cell.config.preset, cell.config.recipe, *change): cell.arm for cell, change in zip(cells, changes, strict=True)
+    }
+
+
+def _change(result: Result) -> tuple[str, ...]:
+    return result.preset, result.recipe, *changes_of(result.content["config"])
+
+
+def _in_one_form(changes: Sequence[str]) -> list[str]:
+    """Options without spaces around "=", each once and in order: the same ones always make the same cell."""
+    last = {}
+    for change in changes:
+        parse_option(change)  # refuses what is none
+        name, _, value = change.partition("=")
+        last[name.strip()] = value.strip()
+    return [f"{name}={value}" for name, value in sorted(last.items())]
+
+
+def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
+    """A cell for every preset, recipe and arm of a row and every size that it is trained on."""
+    arms = row.get("arms", {"": []}).items()
+    for preset, recipe, (arm, own), size in itertools.product(row["presets"], row["recipes"], arms, row["tasks"]):
+        way, shot = _read_size(size)
+        config = merge(load_preset(preset, recipe), {"data": {"way": way, "shot": shot}})
+        config = merge(config, {"data": {"name": row.get("data", table)}})
+        for change in (*own, *row.get("set", ())):
+            config = merge(config, parse_option(change))
+        variant = _variant(config, changes)
+        for change in changes:
+            config = merge(config, parse_option(change))
+        check_counts(config.train)
+        tests = tuple(
+            Asked(*_read_size(asked), formed)
+            for asked in row.get("tested", {}).get(size, [size])
+            for formed in row.get("formed", ["random"])
+        )
+        yield Cell(table, config, (*own, *row.get("set", ()), *changes), tests, arm, variant)
+
+
+def _variant(config: Config, changes: Sequence[str]) -> str:
+    """What sets a training with other options apart, in one form: it must not take the place of the table's own. How
+    long it is does not, nor does an option that changes nothing."""
+    names = []
+    for change in changes:
+        changed = merge(config, parse_option(change))
+        path = change.partition("=")[0]
+        section, _, name = path.partition(".")
+        if changed != config and not change.startswith((*STATED, *(f"train.{length}=" for length in LENGTH))):
+            value = getattr(getattr(changed, section), name)
+            shown = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+            names.append(f"{path.removeprefix('model.')}={shown}")
+    return " ".join(names)
+
+
+def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:
+    config = merge(cell.config, {"train": {"seed": seed}, "data": {} if data is None else {"name": data}})
+    return dataclasses.replace(cell, config=config)
+
+
+def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
+    """Labels by kind: cells are chosen by any of one kind, and by all kinds that were named."""
+    presets, recipes, sizes, others = set(), set(), set(), set()
+    for cell in cells:
+        presets.add(cell.config.preset)
+        recipes.add(cell.config.recipe)
+        sizes |= _sizes(cell)
+        others |= _labels(cell)
+    return [presets, recipes, sizes, others - presets - recipes - sizes]
+
+
+def _labels(cell: Cell) -> set[str]:
+    """What a cell can be called in --rows; its name without the seed is that of all its seeds, and so are those of the
+    result files."""
+    own = dataclasses.replace(cell, variant="")  # of changed options too, the table's own name
+    called = [_seeded(each, seed, None) for each in (cell, own) for seed in (cell.config.train.seed, 0)]
+    files = {each.result(test).removesuffix(".json") for each in called for test in cell.tests}
+    return {*_short_labels(cell), *(each.name for each in called), *files}
+
+
+def _short_labels(cell: Cell) -> set[str]:
+    return {cell.config.preset, cell.config.recipe, *_sizes(cell), *([cell.arm] if cell.arm else [])}
+
+
+def _sizes(cell: Cell) -> set[str]:
+    """Of the tasks that it is trained on and of those that it is tested on."""
+    return {cell.size, *(test.size for test in cell.tests)}
+
+
+def _read_size(text: str) -> tuple[int, int]:
+    match = _SIZE.fullmatch(text)
+    assert match is not None, text
+    return int(match[1]), int(match[2])

@@ -1,0 +1,157 @@
+"""Benches: learners side by side on random tasks of one shape, and the points at which their growth is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from csn.build import build_learner
+from csn.config import ModelConfig, load_preset, merge
+from csn.core.model import CSN
+from csn.engine.machine import keep_freed_memory
+from csn.episode import Episode
+from csn.experiments.timing.floor import (
+    IMAGE,
+    SENTENCE_TASKS,
+    VOCABULARY,
+    WORDS,
+    Peak,
+    Step,
+    floor_of,
+    inference_step,
+    peak_of,
+    random_episode,
+    random_sentences,
+    training_step,
+    wake,
+)
+
+FLOOR = "floor"
+PHASES = {"train": training_step, "inference": inference_step}
+SMALL = {"filters": 4, "units": 8, "embedding": 8}
+GRADIENT, DIRECT_FEEDBACK = "adalstm-2-gradient", "adalstm-2-df"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Presets of one recipe, each built for `way` classes, and the random tasks they all get.
+
+    floor: the preset of the CSN whose two networks, without adaptation, are the floor. tasks: of a step. words: of a
+    sentence, or None where examples are images. small: tiny networks, which show that a measurement works.
+    """
+
+    presets: tuple[str, ...]
+    floor: str
+    recipe: str
+    way: int = 5
+    shot: int = 1
+    tasks: int = 1
+    words: int | None = None
+    small: bool = False
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """The floor first."""
+        return (FLOOR, *self.presets)
+
+    def model(self, name: str) -> ModelConfig:
+        """What a contender is built from."""
+        model = load_preset(self.floor if name == FLOOR else name, self.recipe).model
+        return merge(model, SMALL) if self.small else model
+
+    def learner(self, name: str) -> nn.Module:
+        """A contender, the same each time."""
+        shape, vocabulary = (IMAGE, None) if self.words is None else ((self.words,), VOCABULARY)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            learner = build_learner(self.model(name), shape, self.way, vocabulary)
+            if not isinstance(learner, CSN):
+                return learner
+            if name == FLOOR:
+                return floor_of(learner)
+            wake(learner)
+            return learner
+
+    def episode(self) -> Episode:
+        """The tasks of a step."""
+        if self.words is None:
+            return random_episode(self.way, self.shot, tasks=self.tasks)
+        return random_sentences(self.way, self.shot, self.words, self.tasks)
+
+    def step(self, name: str, phase: str) -> Step:
+        """What is timed: a whole training step, or description and prediction."""
+        return PHASES[phase](self.learner(name), self.episode())
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What grows: a field of a bench, from point to point."""
+
+    name: str
+    field: str
+    points: tuple[int, ...]
+    bench: Bench
+
+    def at(self, point: int) -> Bench:
+        """The bench at a point."""
+        return replace(self.bench, **{self.field: point})  # type: ignore[arg-type]
+
+
+IMAGES = Bench(
+    ("metanet", "maml", "adacnn-gradient", "adacnn-df", "matching", "prototypical"), floor="adacnn-df", recipe="plus"
+)
+# The paper's recipe: its ratio stands beside ours.
+SENTENCES = Bench((GRADIENT, DIRECT_FEEDBACK), floor=DIRECT_FEEDBACK, recipe="paper", tasks=SENTENCE_TASKS, words=WORDS)
+BENCHES = {"images": IMAGES, "sentences": SENTENCES}
+
+_GROWING = replace(IMAGES, presets=("maml", "adacnn-gradient", "adacnn-df", "prototypical"))
+_SHORT = replace(SENTENCES, presets=("adalstm-1-gradient", "adalstm-1-df"), floor="adalstm-1-df")
+AXES = (
+    Axis("ways", "way", (5, 10, 20), _GROWING),
+    Axis("shots", "shot", (1, 5, 10), _GROWING),
+    Axis("tasks a step", "tasks", (1, 4, 16), _GROWING),
+    Axis("words of a sentence", "words", (10, 20, 40), _SHORT),
+)
+
+
+def quick_bench(bench: Bench) -> Bench:
+    """Tiny networks."""
+    return replace(bench, small=True)
+
+
+def quick_axes() -> tuple[Axis, ...]:
+    """One axis of images and that of sentences, two points each, and of the presets the one whose floor it is."""
+    return tuple(
+        replace(axis, points=axis.points[:2], bench=replace(axis.bench, presets=(axis.bench.floor,), small=True))
+        for axis in (AXES[0], AXES[-1])
+    )
+
+
+_IN_A_FRESH_PROCESS = """
+import json, sys
+from csn.experiments.timing.benches import own_peak
+print(json.dumps(own_peak(*json.loads(sys.argv[1]))))
+"""
+
+
+def peak_memory(bench: str, name: str, phase: str, *, threads: int, small: bool) -> Peak:
+    """What a contender needs for two steps in a process of its own, so that nothing else counts."""
+    arguments = json.dumps([bench, name, phase, threads, small])
+    command = [sys.executable, "-c", _IN_A_FRESH_PROCESS, arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+        raise ValueError(f"the memory of {name}, {phase}, could not be measured ({why}): free some, and measure again")
+    return Peak(*json.loads(done.stdout))
+
+
+def own_peak(bench: str, name: str, phase: str, threads: int, small: bool) -> Peak:
+    """What `peak_memory` runs in the other process."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    return peak_of(replace(BENCHES[bench], small=small).step(name, phase))

@@ -1,0 +1,207 @@
+"""What a step costs as a ratio to the floor: the same networks over the same examples, without adaptation.
+
+Contenders take turns within one process, repeat after repeat, so that whatever else the machine does hits all alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.config import TrainConfig
+from csn.core.model import CSN
+from csn.engine.train import build_optimizer
+from csn.episode import Episode, Examples
+from csn.learner import EpisodeOutput
+from csn.networks.lstm import LSTM
+from csn.networks.sentences import BLANK
+
+QUERIES = 5  # of a class
+IMAGE = (1, 28, 28)  # Omniglot's
+WORDS, VOCABULARY, SENTENCE_TASKS = 25, 1000, 8  # of a sentence, in all, a step
+Step = Callable[[], Tensor]
+Contender = TypeVar("Contender", bound=Hashable)
+
+
+class Floor(nn.Module):
+    """The two networks of a CSN, side by side."""
+
+    def __init__(self, csn: CSN) -> None:
+        super().__init__()
+        self.base, self.key_function = csn.base, csn.key_function
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Every image through both networks; a loss that sends gradients through both."""
+        n = episode.support.y.numel()
+        x = torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
+        keys, logits = self.key_function(x), self.base(x).logits[n:]
+        loss = F.cross_entropy(logits, episode.query.y.flatten()) + keys.square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+class SentenceFloor(nn.Module):
+    """nn.LSTM of the same size in place of an adaLSTM, the key function beside it."""
+
+    def __init__(self, csn: CSN) -> None:
+        super().__init__()
+        assert isinstance(csn.base, LSTM)
+        units = csn.base.output.in_features
+        self.embedding, self.key_function = csn.base.embedding, csn.key_function
+        self.lstm = nn.LSTM(self.embedding.size, units, len(csn.base.layers), batch_first=True)
+        self.output = nn.Linear(units, csn.way)
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """Two passes, support and queries; a loss that sends gradients through both and through the keys."""
+        loss, x = torch.zeros(()), torch.cat([episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)])
+        for examples in (episode.support, episode.query):
+            states, _ = self.lstm(self.embedding(examples.x.flatten(0, 1)))
+            logits = self.output(states[:, -1])
+            loss = loss + F.cross_entropy(logits, examples.y.flatten())
+        loss = loss + self.key_function(x).square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+
+def training_step(learner: nn.Module, episode: Episode, config: TrainConfig | None = None) -> Step:
+    """One whole step: loss, gradients, optimizer."""
+    optimizer = build_optimizer(learner, config or TrainConfig())
+    learner.train()
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = learner(episode).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def inference_step(learner: nn.Module, episode: Episode) -> Step:
+    """Description and prediction."""
+    learner.eval()
+
+    @torch.no_grad()
+    def step() -> Tensor:
+        return learner(episode).logits
+
+    return step
+
+
+def ratios(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0.15) -> dict[Contender, list[float]]:
+    """Time of each contender over the first one's, one ratio per repeat; a repeat lasts `seconds` per contender."""
+    times = step_times(steps, repeats, seconds)
+    return {contender: over(values, times[next(iter(times))]) for contender, values in times.items()}
+
+
+def over(times: list[float], others: list[float]) -> list[float]:
+    """The ratio within each repeat."""
+    return [one / other for one, other in zip(times, others, strict=True)]
+
+
+def step_times(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0.15) -> dict[Contender, list[float]]:
+    """Seconds of a step of each contender, one number per repeat; a repeat lasts `seconds` per contender."""
+    counts = {}
+    for contender, step in steps.items():
+        step()
+        started = time.perf_counter()
+        step()
+        counts[contender] = max(1, round(seconds / (time.perf_counter() - started)))
+    results: dict[Contender, list[float]] = {contender: [] for contender in steps}
+    contenders = list(steps)
+    for repeat in range(repeats):
+        first = repeat % len(contenders)
+        for contender in contenders[first:] + contenders[:first]:
+            started = time.perf_counter()
+            for _ in range(counts[contender]):
+                steps[contender]()
+            results[contender].append((time.perf_counter() - started) / counts[contender])
+    return results
+
+
+def seconds_of_step(step: Callable[[], object]) -> float:
+    """About what a step takes on this machine as busy as it is: the median of three, after one that warms up."""
+    times = []
+    for _ in range(4):
+        started = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[1:])
+
+
+def floor_of(csn: CSN) -> nn.Module:
+    """The floor of a CSN's two networks, awake so that gradients pass its softmax layer."""
+    wake(csn)
+    return SentenceFloor(csn) if isinstance(csn.base, LSTM) else Floor(csn)
+
+
+def wake(csn: CSN) -> None:
+    """Softmax layers start at 0, which would leave the hidden layers no gradient and eq. 2 nothing to do."""
+    output = getattr(csn.base, "output", None)
+    if isinstance(output, nn.Linear):
+        nn.init.normal_(output.weight, std=0.2)
+
+
+def random_episode(way: int, shot: int, image: tuple[int, int, int] = IMAGE, tasks: int = 1) -> Episode:
+    """Noise, by default of Omniglot's shape: time does not depend on what the images show."""
+
+    def examples(per_class: int) -> Examples:
+        labels = _labels(tasks, way, per_class)
+        return Examples(torch.rand(*labels.shape, *image), labels)
+
+    return Episode(examples(shot), examples(QUERIES), way)
+
+
+def random_sentences(way: int, shot: int, words: int = WORDS, tasks: int = SENTENCE_TASKS) -> Episode:
+    """Random words around a blank in the middle; every sentence fills the window."""
+
+    def examples(per_class: int) -> Examples:
+        labels = _labels(tasks, way, per_class)
+        x = torch.randint(3, VOCABULARY, (*labels.shape, words))
+        x[..., words // 2] = BLANK
+        return Examples(x, labels)
+
+    return Episode(examples(shot), examples(QUERIES), way)
+
+
+def _labels(tasks: int, way: int, per_class: int) -> Tensor:
+    """(tasks, way * per_class), class by class."""
+    return torch.arange(way).repeat_interleave(per_class).expand(tasks, -1)
+
+
+class Peak(NamedTuple):
+    """MB: what a process had at most, and how much of it the steps added to what it had before them."""
+
+    process: int
+    added: int
+
+
+def peak_of(step: Step) -> Peak:
+    """Peak memory of this process over two steps; only in a fresh one does it belong to them alone."""
+    with contextlib.suppress(OSError):  # Linux: the peak is counted from here on, without what imports needed
+        Path("/proc/self/clear_refs").write_text("5")
+    before = _peak_memory()
+    step()
+    step()
+    after = _peak_memory()
+    return Peak(after, after - before)
+
+
+def _peak_memory() -> int:
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux getrusage would count what the parent had when it started this process
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        assert found is not None
+        return int(found[1]) >> 10
+    import resource  # there is none on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)

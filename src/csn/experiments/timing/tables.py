@@ -1,0 +1,281 @@
+"""What a task costs each learner (appendix B and section 4.2): measured in one run on one machine, as tables and plots.
+
+Times are ratios to the floor of floor.py, within interleaved repeats: [lower quartile, median, upper quartile].
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from csn.engine.checkpoint import write_atomically
+from csn.engine.machine import keep_freed_memory
+from csn.engine.origin import origin
+from csn.experiments.records.files import published, read_result
+from csn.experiments.timing.benches import (
+    AXES,
+    BENCHES,
+    DIRECT_FEEDBACK,
+    FLOOR,
+    GRADIENT,
+    PHASES,
+    Axis,
+    Bench,
+    peak_memory,
+    quick_axes,
+    quick_bench,
+)
+from csn.experiments.timing.floor import IMAGE, QUERIES, over, step_times
+from csn.plots.drawing import blank_figure, png
+from csn.plots.timing import growth_figure, timing_figure
+
+MEASURED = "timing.json"
+SECONDS, GROWTH_SECONDS = 0.15, 0.05  # of a repeat and contender
+MEANING = (
+    "time of a task as a ratio to the floor (the two networks of a CSN, without adaptation) in the same repeat: lower "
+    "quartile, median, upper quartile; growth: to the floor at the first point; peak_mb: of a fresh process that takes "
+    "two steps, added_mb: how much of it was not there before them"
+)
+Quartiles = list[float]
+
+
+def run_timing(
+    folder: Path, *, repeats: int, threads: int, quick: bool = False, tell: Callable[[str], None]
+) -> list[Path]:
+    """Measure, then write timing.json and what is made of it; the files written."""
+    blank_figure(1)  # better no matplotlib now than after minutes of measuring
+    content = measure_timing(repeats=repeats, threads=threads, quick=quick, on_progress=tell)
+    files = {folder / MEASURED: (json.dumps(content, indent=1) + "\n").encode()}
+    files |= timing_files(folder, content)
+    for path, data in files.items():
+        write_atomically(path, data)
+    return list(files)
+
+
+def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Path, bytes]:
+    """timing.md, timing.csv, timing.png and growth.png of a measurement, by default the one that a folder has; none
+    without any."""
+    if content is None:
+        if not (folder / MEASURED).exists():
+            return {}
+        content = read_result(folder / MEASURED)
+    try:
+        return {
+            folder / "timing.md": timing_page(content).encode(),
+            folder / "timing.csv": timing_csv(content).encode(),
+            folder / "timing.png": png(timing_figure(content), about=in_words(content, growth=False)),
+            folder / "growth.png": png(growth_figure(content), about=in_words(content, growth=True)),
+        }
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged, or of another version
+        raise ValueError(
+            f"{folder / MEASURED} does not hold what `csn reproduce timing` measures ({error!r}): measure anew with "
+            f"--again, or move it away"
+        ) from error
+
+
+def in_words(content: dict[str, Any], *, growth: bool) -> str:
+    """What a picture shows, a line a number: by this a committed one can be held to its measurement."""
+    return "\n".join(line for line in timing_csv(content).splitlines()[1:] if line.startswith("growth,") == growth)
+
+
+def measure_timing(
+    *, repeats: int, threads: int, quick: bool = False, on_progress: Callable[[str], None] | None = None
+) -> dict[str, Any]:
+    """timing.json. quick: tiny networks, little growth, the memory of the floor alone: to see that it works."""
+    check_timing(repeats=repeats, threads=threads)
+    benches = {name: quick_bench(bench) if quick else bench for name, bench in BENCHES.items()}
+    axes = quick_axes() if quick else AXES
+    peaks = [(name, each, phase) for name in benches for each in benches[name].contenders for phase in PHASES]
+    peaks = [("images", FLOOR, "inference")] if quick else peaks
+    tell = _counted(on_progress, len(PHASES) * (len(benches) + len(axes)) + len(peaks))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    try:
+        content = _measured(benches, axes, repeats, tell)
+        rows = {(row["bench"], row["learner"]): row for row in content["rows"]}
+        for name, each, phase in peaks:
+            tell(f"{name}, memory of {each}, {phase}")
+            peak = peak_memory(name, each, phase, threads=threads, small=quick)
+            rows[name, each]["peak_mb"][phase], rows[name, each]["added_mb"][phase] = peak
+        return {**content, "repeats": repeats, "quick": quick, "time": MEANING, **origin()}
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_timing(*, repeats: int, threads: int) -> None:
+    """Raise ValueError if nothing can be measured so."""
+    if repeats < 3:
+        raise ValueError(f"quartiles need 3 repeats or more, got {repeats}: 11 or more are worth reading")
+    if threads < 1:
+        raise ValueError(f"a measurement needs 1 thread or more, got {threads}")
+
+
+def _counted(tell: Callable[[str], None] | None, total: int) -> Callable[[str], None]:
+    """`tell` with how far it has come."""
+    numbers = iter(range(1, total + 1))
+    return lambda what: None if tell is None else tell(f"{next(numbers)} of {total}: {what}")
+
+
+def _measured(
+    benches: dict[str, Bench], axes: Sequence[Axis], repeats: int, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """All times."""
+    rows, floor_seconds, gradient_over_df = [], {}, {}
+    for name, bench in benches.items():
+        times = {}
+        for phase in PHASES:
+            tell(f"{name}, {phase}")
+            steps = {contender: bench.step(contender, phase) for contender in bench.contenders}
+            times[phase] = step_times(steps, repeats, 0 if bench.small else SECONDS)
+        floor_seconds[name] = {p: round(statistics.median(times[p][FLOOR]) / bench.tasks, 6) for p in PHASES}
+        for contender in bench.contenders:
+            ratios = {phase: _quartiles(over(times[phase][contender], times[phase][FLOOR])) for phase in PHASES}
+            rows.append({"bench": name, "learner": contender, "time": ratios, "peak_mb": {}, "added_mb": {}})
+        if GRADIENT in bench.presets:
+            gradient_over_df = {p: _quartiles(over(times[p][GRADIENT], times[p][DIRECT_FEEDBACK])) for p in PHASES}
+    settings = {name: _setting(bench) for name, bench in benches.items()}
+    growth = [_growth(axis, repeats, tell) for axis in axes]
+    return {
+        "rows": rows,
+        "benches": settings,
+        "floor_seconds": floor_seconds,
+        "gradient_over_df": gradient_over_df,
+        "growth": growth,
+    }
+
+
+def _growth(axis: Axis, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Time of a task from point to point; all points and contenders of a phase take turns."""
+    benches = {point: axis.at(point) for point in axis.points}
+    curves: dict[str, dict[str, list[Quartiles]]] = {}
+    for phase in PHASES:
+        tell(f"growth over {axis.name}, {phase}")
+        steps = {(p, name): bench.step(name, phase) for p, bench in benches.items() for name in bench.contenders}
+        seconds = step_times(steps, repeats, 0 if axis.bench.small else GROWTH_SECONDS)
+        times = {(p, name): [value / benches[p].tasks for value in values] for (p, name), values in seconds.items()}
+        unit = times[axis.points[0], FLOOR]
+        curves[phase] = {
+            name: [_quartiles(over(times[point, name], unit)) for point in axis.points]
+            for name in axis.bench.contenders
+        }
+    return {"axis": axis.name, "points": list(axis.points), "bench": _setting(axis.bench, axis.field), "curves": curves}
+
+
+def _quartiles(values: list[float]) -> Quartiles:
+    return [round(value, 3) for value in statistics.quantiles(values, n=4)]
+
+
+def _setting(bench: Bench, grows: str = "") -> dict[str, Any]:
+    """What a bench measures, without what grows."""
+    model = bench.model(FLOOR)
+    fixed = {"way": bench.way, "shot": bench.shot, "queries": QUERIES, "tasks": bench.tasks}
+    if bench.words is None:
+        fixed |= {"side": IMAGE[-1], "filters": model.filters}
+    else:
+        fixed |= {"words": bench.words, "units": model.units}
+    return {name: value for name, value in fixed.items() if name != grows} | {"recipe": bench.recipe}
+
+
+def timing_page(content: dict[str, Any]) -> str:
+    """timing.md."""
+    pictures = "![Time of a task](timing.png)\n\n![Growth](growth.png)\n"
+    return f"# What a task costs\n\n{timing_markdown(content)}\n{pictures}"
+
+
+def timing_markdown(content: dict[str, Any]) -> str:
+    """A table for each bench and each axis of growth: medians, quartiles in brackets."""
+    parts = []
+    for bench, setting in content["benches"].items():
+        floor = content["floor_seconds"][bench]
+        rows = [row for row in content["rows"] if row["bench"] == bench]
+        cells = [(r["learner"], *(_cell(r["time"][p]) for p in PHASES), *(_memory(r, p) for p in PHASES)) for r in rows]
+        if bench == "sentences":
+            ratio = [_cell(content["gradient_over_df"][phase]) for phase in PHASES]
+            cells.append(("gradient / direct feedback", *ratio, "", ""))
+            cells.append((f"the same in the paper, {_paper_seconds()}", "", f"{paper_gradient_over_df():.2f}", "", ""))
+        parts.append(
+            f"{bench.capitalize()}: {_words(setting)}. The floor takes {1000 * floor['train']:.1f} ms a task in "
+            f"training and {1000 * floor['inference']:.1f} ms in inference."
+        )
+        head = ("learner", *(f"{phase}, x the floor" for phase in PHASES), *(f"peak MB, {phase}" for phase in PHASES))
+        parts.append(_table(head, cells))
+    for growth in content["growth"]:
+        parts.append(f"Growth over {growth['axis']}, x the floor at {growth['points'][0]}: {_words(growth['bench'])}.")
+        curves = [(name, p, *map(_cell, curve)) for p in PHASES for name, curve in growth["curves"][p].items()]
+        parts.append(_table(("learner", "phase", *map(str, growth["points"])), curves))
+    return "\n\n".join(parts) + "\n"
+
+
+def timing_csv(content: dict[str, Any]) -> str:
+    """A line for each number; what has no quartiles stands under median."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("measure", "of", "point", "learner", "phase", "lower quartile", "median", "upper quartile"))
+    writer.writerows(_lines(content))
+    return file.getvalue()
+
+
+def _lines(content: dict[str, Any]) -> Iterator[Sequence[Any]]:
+    for bench, seconds in content["floor_seconds"].items():
+        yield from (("floor, seconds a task", bench, "", FLOOR, phase, "", seconds[phase], "") for phase in PHASES)
+    for row in content["rows"]:
+        bench, learner = row["bench"], row["learner"]
+        yield from (("x the floor", bench, "", learner, phase, *row["time"][phase]) for phase in PHASES)
+        for measure in ("peak_mb", "added_mb"):
+            yield from ((measure, bench, "", learner, phase, "", value, "") for phase, value in row[measure].items())
+    for phase, quartiles in content["gradient_over_df"].items():
+        yield "gradient / direct feedback", "sentences", "", "adalstm-2", phase, *quartiles
+    for growth in content["growth"]:
+        for phase, curves in growth["curves"].items():
+            for learner, curve in curves.items():
+                for point, quartiles in zip(growth["points"], curve, strict=True):
+                    yield "growth", growth["axis"], point, learner, phase, *quartiles
+
+
+def paper_gradient_over_df() -> float:
+    """What the paper measured: section 4.2."""
+    seconds = published()["timing"]
+    return float(seconds[GRADIENT]["seconds"]) / float(seconds[DIRECT_FEEDBACK]["seconds"])
+
+
+def _paper_seconds() -> str:
+    seconds = published()["timing"]
+    return f"{seconds[GRADIENT]['seconds']} s / {seconds[DIRECT_FEEDBACK]['seconds']} s for 400 test tasks"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines])
+
+
+def _cell(quartiles: Quartiles) -> str:
+    low, middle, high = quartiles
+    return f"{middle:.2f} ({low:.2f} - {high:.2f})"
+
+
+def _memory(row: dict[str, Any], phase: str) -> str:
+    return f"{row['peak_mb'][phase]} (+{row['added_mb'][phase]})" if phase in row["peak_mb"] else ""
+
+
+def _words(setting: dict[str, Any]) -> str:
+    """5-way 1-shot, ..., as far as it is fixed."""
+    names = {
+        "way": "{}-way",
+        "shot": "{}-shot",
+        "queries": "{} queries a class",
+        "tasks": "{} task a step" if setting.get("tasks") == 1 else "{} tasks a step",
+        "side": "{0} x {0} pixels",
+        "words": "{} words a sentence",
+        "filters": "{} filters",
+        "units": "{} units a layer",
+        "recipe": "{} recipe",
+    }
+    return ", ".join(text.format(setting[name]) for name, text in names.items() if name in setting)

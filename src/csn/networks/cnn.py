@@ -1,0 +1,155 @@
+"""adaCNN: five 3x3 convolutions with ReLU and 2x2 max pooling, and a softmax layer (section 4.1).
+
+Conditionally shifted neurons are in 'the last four layers': convolutions 3 to 5 and the softmax. The neurons of a
+convolution are laid out (height, width, filters), the memory order of channels_last, so that no layer is ever copied.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
+from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
+from csn.networks.precision import Precision, convolving_in
+
+Norm = Literal["none", "batch", "group"]
+
+
+class ConvStack(nn.Module):
+    """Convolution, normalisation, ReLU, pooling, `layers` times over: (examples, channels, h, w) -> the same kind."""
+
+    def __init__(
+        self,
+        channels: int,
+        filters: int,
+        layers: int,
+        *,
+        norm: Norm = "none",
+        dropout: float = 0.0,
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__()
+        self.precision = precision
+        sizes = [channels] + [filters] * layers
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none") for i, o in itertools.pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(normalisation(norm, filters) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
+        h = channels_last(self.dropout(x))
+        with convolving_in(self.precision, x.device):
+            for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+                h = F.relu(pool(norm(convolution(h))))
+        return h.to(x.dtype)
+
+
+class CNN(BaseLearner):
+    """The base learner of adaCNN; `image` is (channels, height, width).
+
+    dropout: rates for the input, the input of the last convolution and the input of the softmax layer (appendix A).
+    norm and precision: of the two convolutions below the adapted layers. The adapted ones have no norm, so that eq. 5
+    stays per example.
+    """
+
+    stem_layers, adapted_layers = 2, 3
+
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        way: int,
+        *,
+        filters: int = 64,
+        dropout: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        norm: Norm = "none",
+        precision: Precision = "float32",
+        shift_rule: ShiftRule = "squashed",
+    ) -> None:
+        super().__init__()
+        self.image, self.way, self.shift_rule = image, way, shift_rule
+        self.activations = (RELU,) * self.adapted_layers
+        self.lower = ConvStack(image[0], filters, self.stem_layers, norm=norm, dropout=dropout[0], precision=precision)
+        self.adapted = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(self.adapted_layers))
+        self.output = nn.Linear(filters * pooled_size(image, self.stem_layers + self.adapted_layers), way)
+        self.dropouts = nn.ModuleList([nn.Identity(), nn.Identity(), nn.Dropout(dropout[1])])
+        self.output_dropout = nn.Dropout(dropout[2])
+        he_initialise(self.modules())
+        start_uniform(self.output)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def check_input(self, x: Tensor) -> None:
+        """Images of one size."""
+        check_images(x, self.image)
+
+    def stem(self, x: Tensor) -> Tensor:
+        """The convolutions without shifts: (examples, channels, h, w) -> (examples, filters, h / 4, w / 4)."""
+        return self.lower(x)
+
+    def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """Eq. 1 in the last three convolutions and the softmax layer."""
+        x = features
+        preactivations = []
+        for t, (convolution, dropout) in enumerate(zip(self.adapted, self.dropouts, strict=True)):
+            a = convolution(dropout(x)).permute(0, 2, 3, 1)  # (examples, h, w, filters), a view
+            preactivations.append(a)
+            h = shifted_activation(a, shifts[t] if shifts else None, RELU, self.shift_rule)
+            x = pool(h.permute(0, 3, 1, 2))
+        a = self.output(self.output_dropout(x.flatten(1)))
+        return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group normalisation, put together from operations that torch.func.vmap knows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, channels, h, w) -> the same: each group normalised as a layer, a gain and bias per channel."""
+        groups = x.unflatten(1, (self.num_groups, -1))
+        normalised = F.layer_norm(groups, groups.shape[2:], eps=self.eps).flatten(1, 2)
+        return normalised * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+def check_images(x: Tensor, image: tuple[int, int, int]) -> None:
+    """Raise ValueError unless x (examples, channels, h, w) are images of the given shape."""
+    if tuple(x.shape[1:]) != tuple(image):
+        raise ValueError(
+            f"this network takes images of shape {tuple(image)}, got {tuple(x.shape[1:])}: resize them, or build it "
+            f"for this size"
+        )
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """`x.contiguous(memory_format=torch.channels_last)` in words that torch.func.vmap knows."""
+    return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
+def pool(x: Tensor) -> Tensor:
+    """2x2 max pooling. Five of them on 28x28 need the ceiling: 28-14-7-4-2-1."""
+    return F.max_pool2d(x, 2, ceil_mode=True)
+
+
+def pooled_size(image: tuple[int, int, int], layers: int) -> int:
+    """Pixels of a feature map that are left after `layers` poolings."""
+    _, height, width = image
+    for _ in range(layers):
+        height, width = -(-height // 2), -(-width // 2)
+    return height * width
+
+
+def normalisation(norm: Norm, filters: int) -> nn.Module:
+    """A normalisation layer by name."""
+    if norm == "none":
+        return nn.Identity()
+    if norm == "batch":
+        return nn.BatchNorm2d(filters)
+    if norm == "group":
+        # Eight filters or more in a group: one filter on a map of one pixel would be normalised to a constant.
+        groups = next(number for number in range(max(1, filters // 8), 0, -1) if filters % number == 0)
+        return GroupNorm(groups, filters)
+    raise ValueError(f"unknown normalisation {norm!r}: choose none, batch or group")

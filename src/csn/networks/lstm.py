@@ -1,0 +1,95 @@
+"""adaLSTM: an LSTM with conditionally shifted neurons in the recurrence, and a softmax layer (sections 2.5 and 4.2).
+
+A layer's neurons are its memory cells at every step, (T, H): information comes from c_t, shifts go to h_t. Step t of a
+query is shifted by step t of the support; `align` says how sentences of unequal length lie on these steps.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, start_uniform
+from csn.core.neurons import TANH, ShiftRule, shifted_logits
+from csn.networks.recurrence import Packing, lstm_layer, pack
+from csn.networks.sentences import PAD, Alignment, Until, WordEmbedding, aligned, check_sentences, read_until
+
+
+class LSTMLayer(nn.Module):
+    """Weights of one layer; gates are in the order o, i, f, v.
+
+    He et al. (2015) for W of [x_t; h_{t-1}] as in appendix A; biases start at 0, but at 1 in the forget gate (the
+    default of the paper's framework).
+    """
+
+    def __init__(self, inputs: int, units: int) -> None:
+        super().__init__()
+        scale = (2 / (inputs + units)) ** 0.5
+        self.input_weight = nn.Parameter(scale * torch.randn(4 * units, inputs))
+        self.recurrent_weight = nn.Parameter(scale * torch.randn(4 * units, units))
+        self.bias = nn.Parameter(torch.zeros(4 * units))
+        nn.init.ones_(self.bias[2 * units : 3 * units])
+
+    def forward(self, x: Tensor, packing: Packing, shifts: Tensor | None, rule: ShiftRule) -> tuple[Tensor, Tensor]:
+        """Section 2.5: (words, inputs) -> h (words, H) and c (examples, T, H)."""
+        return lstm_layer(x, self.input_weight, self.recurrent_weight, self.bias, packing, shifts, rule)
+
+
+class LSTM(BaseLearner):
+    """The base learner of adaLSTM.
+
+    vocabulary: word ids; embedding: size of the word embeddings; units: of each layer; dropout: on the embeddings.
+    align: which steps of two sentences correspond (`aligned`). until: how far a sentence is read (`read_until`).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        way: int,
+        *,
+        embedding: int = 100,
+        units: int = 300,
+        layers: int = 1,
+        dropout: float = 0.0,
+        align: Alignment = "blank",
+        until: Until = "end",
+        shift_rule: ShiftRule = "squashed",
+    ) -> None:
+        super().__init__()
+        if layers < 1 or units < 1:
+            raise ValueError(f"an LSTM needs at least one layer of one unit, got {layers} of {units}")
+        self.way, self.align, self.until, self.shift_rule = way, align, until, shift_rule
+        self.activations = (TANH,) * layers
+        self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
+        self.layers = nn.ModuleList(LSTMLayer(units if layer else embedding, units) for layer in range(layers))
+        self.output = nn.Linear(units, way)
+        start_uniform(self.output)
+
+    def check_input(self, x: Tensor) -> None:
+        """Sentences of the vocabulary."""
+        check_sentences(x, self.embedding.vocabulary)
+
+    def stem(self, x: Tensor) -> Tensor:
+        """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
+        x = aligned(read_until(x, self.until), self.align)
+        embedded = self.embedding(x)
+        return torch.cat([embedded, (x != PAD).unsqueeze(-1).to(embedded.dtype)], dim=-1)
+
+    def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
+        """Section 2.5 in every layer, and eq. 1, t = T, on top of h after the last word read."""
+        examples, T, _ = features.shape
+        packing = pack(features[..., -1] > 0)
+        h = F.embedding(packing.index, features.flatten(0, 1))[:, :-1]
+        preactivations = []
+        for t, layer in enumerate(self.layers):
+            beta = shifts[t] if shifts else None
+            if beta is not None and beta.shape[:2] != (examples, T):
+                raise ValueError(
+                    f"the shifts are for sentences of {beta.shape[1]} steps, these have {T}: describe and predict with "
+                    f"windows of the same size"
+                )
+            h, c = layer(h, packing, beta, self.shift_rule)
+            preactivations.append(c)
+        a = self.output(h[packing.last])
+        return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))

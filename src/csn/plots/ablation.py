@@ -1,0 +1,228 @@
+"""Ablations as pictures, after the paper's figures 2 and 3: a panel for each model and recipe, a line for each arm.
+
+An arm has a bar for its accuracy and, as arms are often closer to each other than a bar can show, a dot with its
+interval for the difference to its baseline. Both kinds of conditioning stand side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from csn.plots.drawing import (
+    BLUE,
+    FAINT,
+    INK,
+    LINE,
+    MARGIN,
+    ORANGE,
+    SOFT,
+    TRACK,
+    WIDTH,
+    Box,
+    axes_at,
+    blank_figure,
+    shortened,
+    write,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Pixels.
+HEAD, PANEL_HEAD, ROW, PANEL_FOOT, FOOT = 70, 72, 25, 36, 4
+NAMES = (90, 230)  # the least and most for the names of arms
+NAME_CHARACTER, GAP, BARS, ACCURACIES, DIFFERENCES = 7.2, 18, 54, 38, 98
+# An arm whose interval reaches more than so many times as far as the median one's has an arrow at the edge.
+FAR = 6
+SEEDS: dict[str, Any] = {"color": SOFT, "markersize": 9, "markeredgewidth": 1.2}
+
+
+class ArmMark(NamedTuple):
+    """A line of a panel; numbers in per cent, None without a baseline.
+
+    panel: its model and recipe; kind: of conditioning; by_seed: the difference of each seed; paper: the paper's
+    difference as text; chance: the accuracy of guessing; covered: how many of its seeds the difference is of, if
+    not all.
+    """
+
+    panel: str
+    kind: str
+    label: str
+    accuracy: float
+    chance: float
+    difference: float | None = None
+    interval: float = 0.0
+    by_seed: tuple[float, ...] = ()
+    paper: str = ""
+    covered: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether neither its interval nor one of its seeds reaches to the other side of the baseline."""
+        assert self.difference is not None
+        one_sided = min(self.by_seed, default=1) > 0 or max(self.by_seed, default=-1) < 0
+        return abs(self.difference) > self.interval and one_sided and not self.covered
+
+    @property
+    def reach(self) -> list[float]:
+        """The ends of its interval, and its seeds."""
+        if self.difference is None:
+            return []
+        return [self.difference - self.interval, self.difference + self.interval, *self.by_seed]
+
+
+def ablation_figure(arms: Sequence[ArmMark], *, title: str = "") -> Figure:
+    """A panel below the other for every model and recipe, all with the same scales."""
+    panels = {name: _lines([arm for arm in arms if arm.panel == name]) for name in dict.fromkeys(a.panel for a in arms)}
+    kinds = list(dict.fromkeys(arm.kind for arm in arms))
+    height = HEAD + FOOT + sum(PANEL_HEAD + ROW * len(lines) + PANEL_FOOT for lines in panels.values())
+    figure = blank_figure(height)
+    names = sorted([*NAMES, NAME_CHARACTER * max(len(arm.label) for arm in arms)])[1]
+    width = (WIDTH - 2 * MARGIN - names) / len(kinds)
+    top, scales = float(HEAD), (_ends(arms), max(arm.accuracy for arm in arms))
+    for panel, lines in panels.items():
+        write(figure, MARGIN, top + 16, panel, size=10.5, weight="bold")
+        top += PANEL_HEAD
+        for number, label in enumerate(lines):
+            name = shortened(label, int(names / NAME_CHARACTER))
+            write(figure, MARGIN + names - 8, top + ROW * (number + 0.5), name, size=8.5, ha="right")
+        for column, kind in enumerate(kinds):
+            its = {number: line[kind] for number, line in enumerate(lines.values()) if kind in line}
+            if its:
+                left = MARGIN + names + column * width
+                place = (left, top, width - (GAP if len(kinds) > 1 else 0), ROW * len(lines))
+                _column(figure, its, place, kind, scales)
+        top += ROW * len(lines) + PANEL_FOOT
+    write(figure, MARGIN, 26, title, size=12, weight="bold")
+    _legend(figure, arms)
+    return figure
+
+
+def _lines(arms: Iterable[ArmMark]) -> dict[str, dict[str, ArmMark]]:
+    """The lines of a panel by their names: an arm of each kind, side by side. Of two with one name, such as trainings
+    of different length, the second has a line of its own."""
+    lines: dict[str, dict[str, ArmMark]] = {}
+    seen = Counter[tuple[str, str]]()
+    for arm in arms:
+        seen[arm.label, arm.kind] += 1
+        number = seen[arm.label, arm.kind]
+        lines.setdefault(arm.label if number == 1 else f"{arm.label} ({number})", {})[arm.kind] = arm
+    return lines
+
+
+def _ends(arms: Iterable[ArmMark]) -> tuple[float, float]:
+    """Of the axis of differences: arms that fall far below, to chance for example, must not flatten the others."""
+    reaches = [reach for arm in arms if (reach := arm.reach)]
+    if not reaches:
+        return -1, 1
+    far = FAR * statistics.median(max(map(abs, reach)) for reach in reaches)
+    near = list(itertools.chain.from_iterable(reach for reach in reaches if max(map(abs, reach)) <= far))
+    low, high = min([0, *near]), max([0, *near])
+    margin = 0.08 * (high - low) or 1
+    return low - margin, high + margin
+
+
+def _column(
+    figure: Figure, arms: Mapping[int, ArmMark], place: Box, kind: str, scales: tuple[tuple[float, float], float]
+) -> None:
+    """The arms of one kind by the numbers of their lines: bars, differences, both as numbers too. place: left, top,
+    width, height; scales: the ends of the differences, and the highest accuracy."""
+    left, top, width, height = place
+    ends, highest = scales
+    middle, right = left + BARS + ACCURACIES + GAP, left + width - DIFFERENCES
+    write(figure, left, top - 32, kind, size=9, color=SOFT, weight="bold")
+    write(figure, left, top - 10, "accuracy, %", size=8, color=SOFT)
+    write(figure, middle, top - 10, "against the baseline, points", size=8, color=SOFT)
+    bars = _axes(figure, (left, top, BARS, height), (0, highest))
+    differences = _axes(figure, (middle, top, right - middle, height), ends)
+    chance = next(iter(arms.values())).chance
+    bars.axvline(chance, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=3)
+    bars.set_xticks([chance], ["chance"])
+    differences.axvline(0, color=SOFT, linewidth=1)
+    for number, arm in arms.items():
+        y = top + ROW * (number + 0.5)
+        bars.barh(number, arm.accuracy, height=0.66, color=FAINT if arm.difference is None else BLUE, alpha=0.85)
+        write(figure, left + BARS + ACCURACIES, y, f"{arm.accuracy:.2f}", size=8, ha="right")
+        if arm.difference is None:
+            continue
+        _difference(differences, number, arm)
+        shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.differs else "normal"
+        below, color = (arm.covered, SOFT) if arm.covered else (arm.paper and f"paper: {arm.paper}", ORANGE)
+        write(figure, left + width, y - (6 if below else 0), shown, size=8, ha="right", weight=weight)
+        if below:
+            write(figure, left + width, y + 6, below, size=7, ha="right", color=color)
+
+
+def _axes(figure: Figure, box: Box, ends: tuple[float, float]) -> Axes:
+    """Lines from above, marks along them. box: left, top, width, height in pixels."""
+    from matplotlib.ticker import MaxNLocator
+
+    *_, width, height = box
+    axes = axes_at(figure, box)
+    axes.set(xlim=ends, ylim=(height / ROW - 0.5, -0.5), autoscale_on=False, yticks=[])
+    axes.xaxis.set_major_locator(MaxNLocator(4 if width < 250 else 8))
+    axes.tick_params(axis="x", labelsize=8, colors=SOFT, length=2)
+    axes.grid(axis="x", color=TRACK)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(LINE)
+    return axes
+
+
+def _difference(axes: Axes, y: int, arm: ArmMark) -> None:
+    """A dot with its interval over those of single seeds; of an arm far off, an arrow to where it is."""
+    assert arm.difference is not None
+    low, high = axes.get_xlim()
+    if not low <= arm.difference <= high:
+        edge, marker = (low, "<") if arm.difference < low else (high, ">")
+        axes.plot(edge, y, marker, color=BLUE, markersize=8, clip_on=False)
+        return
+    if len(arm.by_seed) > 1:
+        axes.plot(arm.by_seed, [y] * len(arm.by_seed), "|", **SEEDS)
+    face = BLUE if arm.differs else "white"
+    axes.errorbar(
+        arm.difference,
+        y,
+        xerr=arm.interval,
+        fmt="o",
+        color=BLUE,
+        markerfacecolor=face,
+        markersize=5.5,
+        linewidth=1.4,
+        capsize=3.5,
+        zorder=3,
+    )
+
+
+def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
+    """What the marks mean, as far as they are there."""
+    from matplotlib.lines import Line2D
+
+    def mark(shape: str, label: str, **style: Any) -> Line2D:
+        return Line2D([], [], linestyle="none", marker=shape, label=label, **({"color": BLUE} | style))
+
+    low, high = _ends(arms)
+    handles = [
+        mark("o", "differs: interval and every seed on one side of 0"),
+        mark("o", "no difference shown", markerfacecolor="white"),
+    ]
+    if any(len(arm.by_seed) > 1 for arm in arms):
+        handles.append(mark("|", "single seeds", **SEEDS))
+    if any(arm.difference is not None and not low <= arm.difference <= high for arm in arms):
+        handles.append(mark("<", "off the axis"))
+    figure.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=((MARGIN - 8) / WIDTH, 1 - 0.4 / figure.get_figheight()),
+        ncols=len(handles),
+        frameon=False,
+        fontsize=8.5,
+        handletextpad=0.2,
+        columnspacing=1.2,
+        borderaxespad=0,
+    )
