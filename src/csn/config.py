@@ -1,43 +1,39 @@
-"""Configuration: frozen dataclasses, read from preset files, changed by name, written to JSON. Modules never see it."""
+"""Configuration: frozen dataclasses, read from presets, changed by name, written to JSON. Modules never see it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
-import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from csn import registry
+from csn.data.registry import BadFiles
+from csn.presets import read_preset
 
-from csn.baselines.finetune import Head
-from csn.baselines.maml import Order, Rate
-from csn.baselines.prototypical import Distance
-from csn.core.memory import Attention
-from csn.core.neurons import ShiftedLayers, ShiftRule
-from csn.data.images.folder import BadFiles
-from csn.networks.cnn import Norm
-from csn.networks.precision import Precision
-from csn.networks.sentences import Alignment, Until
+if TYPE_CHECKING:
+    from csn.core.parts import KeyOptions, LearnerOptions, NetworkOptions
 
 RECIPES = ("paper", "plus")
+PARTS: tuple[registry.PartKind, ...] = ("learner", "network", "key")
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which tasks: a data set by name, C-way, k-shot, and unseen examples per class and training task.
+    """Which tasks to train on.
 
-    vary: train on tasks of any way from 2 to C and any shot from 1 to k, and choose the model on C-way 1-shot ones.
-    name: of a known data set, or the path of a folder of images, a zip archive or a CSV list of them, or a text file.
-    image_size: pixels on a side, None for the data set's own. bad_files: "skip" leaves out images that cannot be used.
+    name: a known data set, or the path of a folder of images, a zip archive or CSV list of them, or a text file.
+    way: classes of a task.
+    shot: labelled examples of a class.
+    queries: unseen examples of a class in a training task.
+    vary: train on tasks of any way from 2 to `way` and any shot from 1 to `shot`, and validate on 1-shot tasks.
+    image_size: pixels on a side, None for the data set's own.
+    bad_files: "stop" at images that cannot be used, or "skip" them.
     """
 
     name: str = "strokes"
@@ -50,88 +46,18 @@ class DataConfig:
 
     @property
     def label(self) -> str:
-        """The name, as part of a file's: of a path its last part."""
+        """The name as part of a file's name: of a path its last part."""
         return Path(self.name).name.partition(".")[0]
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """Which learner and network. Fields that they have no use for are ignored.
+class PretrainConfig:
+    """How the network whose outputs are compared first learns to classify all training classes.
 
-    learner: its network is the base learner and a key function for "csn", the key function alone for the others.
-    filters: of the CNN. width: of the ResNet, times its filters and units. units and layers: of the FFN, or of the LSTM
-    (its encoder, in "lstm-ffn"); the ResNet has one hidden layer of `units`. precision: in which the CNN and the ResNet
-    convolve below their adapted layers, and in the key function. shifted: layers that the shifts of "csn" reach.
-    feedback: whether training follows the error of direct feedback into the base learner. align: which steps of two
-    sentences correspond, in the LSTM of "lstm". until: how far LSTMs read a sentence. embedding, embedding_dropout,
-    key, neighbours (words on either side of the blank) and key_layers (over them): for sentences; the key "context"
-    reads the rest of the sentence too. distance: of Prototypical Networks. context_steps: of Matching Networks, 0 for
-    no context. inner_steps, test_steps, inner_rate, rate and order: of MAML; the first three of the Meta-Learner LSTM
-    and (without test_steps) of fine-tuning too. head: of fine-tuning. guard and quiet: how CSN's g starts. g_units: of
-    CSN's g, MetaNet's m and d, and the Meta-Learner LSTM. gradient_parts: of a support, which MetaNet's d reads.
-    sequence_length: for which SNAIL is laid out, way + 1 if None. memory_rows, memory_size, heads and units (of its
-    controller): of MANN.
+    epochs: passes over the training examples; none by default.
+    batch: examples of a step.
+    learning_rate: at the start; it decays to 0. The rest is as in training.
     """
-
-    learner: Literal[
-        "csn",
-        "prototypical",
-        "matching",
-        "siamese",
-        "nearest",
-        "maml",
-        "metanet",
-        "snail",
-        "mann",
-        "meta-lstm",
-        "finetune",
-        "lstm-lm",
-    ] = "csn"
-    base: Literal["cnn", "resnet", "ffn", "lstm", "lstm-ffn"] = "cnn"
-    conditioning: Literal["gradient", "df"] = "df"
-    feedback: Literal["detached", "end-to-end"] = "detached"
-    filters: int = 64
-    width: float = 1.0
-    units: int = 128
-    layers: int = 3
-    dropout: tuple[float, ...] = (0.0, 0.0, 0.0)
-    norm: Norm = "none"
-    precision: Precision = "float32"
-    shift_rule: ShiftRule = "squashed"
-    shifted: ShiftedLayers = "all"
-    align: Alignment = "blank"
-    until: Until = "end"
-    embedding: int = 100
-    embedding_dropout: float = 0.0
-    key: Literal["neighbours", "context", "lstm"] = "neighbours"
-    neighbours: int = 2
-    key_layers: int = 1
-    key_size: int = 64
-    g_units: int = 20
-    g: Literal["mlp", "simple"] = "mlp"
-    temperature: float | None = None
-    attention: Attention = "soft"
-    guard: bool = True
-    quiet: bool = False
-    distance: Distance = "euclidean"
-    context_steps: int = 0
-    inner_steps: int = 1
-    test_steps: int | None = None
-    inner_rate: float = 0.4
-    rate: Rate = "fixed"
-    order: Order = "second"
-    gradient_parts: int = 5
-    sequence_length: int | None = None
-    memory_rows: int = 128
-    memory_size: int = 40
-    heads: int = 4
-    head: Head = "linear"
-
-
-@dataclass(frozen=True)
-class NamingConfig:
-    """Before any task: passes over the training examples in which the network whose outputs are compared (the key
-    function) learns to name their classes; none by default. The rest is as in training, but the rate decays to 0."""
 
     epochs: int = 0
     batch: int = 256
@@ -140,7 +66,21 @@ class NamingConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Counts are tasks, not steps; of a language model, sentences."""
+    """How to train. Counts are tasks, not steps; of a language model, sentences.
+
+    tasks: in all.
+    tasks_per_step: whose losses are averaged.
+    optimizer: "adam", or "sgd" with `momentum`.
+    learning_rate: at the start.
+    momentum: of SGD.
+    schedule: "constant", or "cosine" for a decay to 0.
+    clip: the largest absolute value of a gradient, None for no limit.
+    augment: strength of random distortions of training images.
+    validate_every: tasks.
+    validation_tasks: tasks of a validation.
+    patience: validations without progress before training stops, None for no limit.
+    seed: of initialisation, tasks and dropout.
+    """
 
     tasks: int = 100_000
     tasks_per_step: int = 4
@@ -156,47 +96,55 @@ class TrainConfig:
     seed: int = 0
 
 
+def _default(kind: registry.PartKind, name: str) -> Any:
+    return registry.load(kind, name)()
+
+
 @dataclass(frozen=True)
 class Config:
-    """A whole run."""
+    """A whole run. `network` and `key` are None where the learner builds its own networks."""
 
     preset: str = "custom"
     recipe: str = "paper"
     data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    naming: NamingConfig = field(default_factory=NamingConfig)
+    learner: LearnerOptions = field(default_factory=lambda: _default("learner", "csn"))
+    network: NetworkOptions | None = field(default_factory=lambda: _default("network", "cnn"))
+    key: KeyOptions | None = field(default_factory=lambda: _default("key", "network"))
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    @property
+    def reads_sentences(self) -> bool:
+        """Whether the learner reads sentences rather than images."""
+        return (self.learner.reads or (self.network.reads if self.network else "images")) == "sentences"
+
+    @property
+    def precision(self) -> str:
+        """Of the layers that no task adapts."""
+        return self.network.precision if self.network else "float32"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration as the values that its JSON has, each part with its name."""
+        options = dataclasses.asdict(self)
+        for kind in PARTS:
+            if options[kind] is not None:
+                options[kind] = {"name": getattr(self, kind).name, **options[kind]}
+        return json.loads(json.dumps(options))
 
     def to_json(self) -> str:
         """The configuration as readable JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
-
-
-def preset_names() -> list[str]:
-    """Every preset that comes with the package."""
-    return sorted(path.name[:-5] for path in resources.files("csn.presets").iterdir() if path.name.endswith(".toml"))
-
-
-def preset_about(name: str) -> str:
-    """A preset's one-line description."""
-    return str(_read_preset(name)["about"])
+        return json.dumps(self.as_dict(), indent=2) + "\n"
 
 
 def load_preset(name: str, recipe: str = "paper") -> Config:
     """A preset's configuration; the plus recipe is written as its differences from the paper's."""
     if recipe not in RECIPES:
-        raise ValueError(f"unknown recipe {recipe!r}: choose one of {', '.join(RECIPES)}")
-    table = _read_preset(name)
+        raise ValueError(registry.unknown("recipe", recipe, RECIPES))
+    table = read_preset(name)
     config = Config(preset=name, recipe=recipe)
     for layer in RECIPES[: RECIPES.index(recipe) + 1]:
         config = merge(config, table.get(layer, {}))
     return config
-
-
-def _read_preset(name: str) -> dict[str, Any]:
-    if name not in preset_names():
-        raise ValueError(f"unknown preset {name!r}: choose one of {', '.join(preset_names())}")
-    return tomllib.loads((resources.files("csn.presets") / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def config_from_json(text: str) -> Config:
@@ -207,27 +155,104 @@ def config_from_json(text: str) -> Config:
         raise ValueError("a configuration has options in sections, got JSON that is nested too deeply") from error
     if not isinstance(options, dict):
         raise ValueError(f"a configuration is a JSON object with sections of options, got {text[:40]!r}")
+    if "model" in options:
+        raise ValueError(
+            "this configuration has its options in one section 'model', the form of csn before 0.3: train again, or "
+            "read it with csn 0.2"
+        )
     return merge(Config(), options)
 
 
-Nested = typing.TypeVar("Nested", Config, DataConfig, ModelConfig, NamingConfig, TrainConfig)
+def merge(config: Config, changes: Mapping[str, Any]) -> Config:
+    """`config` with some options changed, section by section. Names and types are checked."""
+    sections = [item.name for item in dataclasses.fields(Config)]
+    if unknown := [name for name in changes if name not in sections]:
+        raise ValueError(registry.unknown("section of options", unknown[0], sections))
+    for name in ("preset", "recipe"):
+        if name in changes:
+            config = dataclasses.replace(config, **{name: _checked(name, str, changes[name])})
+    for name in ("data", "pretrain", "train"):
+        if name in changes:
+            config = dataclasses.replace(config, **{name: changed(name, getattr(config, name), changes[name])})
+    for kind in PARTS:  # in this order: a learner decides whether it has a network, and a network what its key is
+        if kind in changes:
+            config = _with_part(config, kind, changes[kind])
+    return config
 
 
-def merge(config: Nested, changes: Mapping[str, Any]) -> Nested:
-    """`config` with some fields changed; sections are changed field by field. Names and types are checked."""
-    hints = typing.get_type_hints(type(config))
-    updates: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name not in hints:
-            raise ValueError(f"unknown option {name!r}: {type(config).__name__} has {', '.join(hints)}")
-        current = getattr(config, name)
-        if dataclasses.is_dataclass(current):
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{name!r} is a section with options of its own, got {value!r}")
-            updates[name] = merge(current, value)  # type: ignore[type-var]
-        else:
-            updates[name] = _checked(name, hints[name], value)
-    return dataclasses.replace(config, **updates)
+def _with_part(config: Config, kind: registry.PartKind, changes: Any) -> Config:
+    """`config` with another part of a kind, or with some of its options changed."""
+    current = getattr(config, kind)
+    if changes is None and current is None:
+        return config
+    if current is None:
+        raise ValueError(
+            f"learner {config.learner.name!r} builds its own networks and has no section {kind!r}: leave it out"
+        )
+    options = dict(_section(kind, changes))
+    name = options.pop("name", current.name)
+    if not isinstance(name, str):
+        raise ValueError(f"{kind}.name is the name of a {kind}, got {name!r}")
+    part = changed(kind, current if name == current.name else _default(kind, name), options, config)
+    if kind == "network" and not config.learner.adapts_base:
+        _check_shape_only(part, config.learner.name)
+    new = dataclasses.replace(config, **{kind: part})
+    return new if name == current.name else _fitting(new, config)
+
+
+def _check_shape_only(network: NetworkOptions, learner: str) -> None:
+    """Raise ValueError if a network has options that a learner without a base learner would ignore."""
+    ignored = [name for name in network.base_only if getattr(network, name) != getattr(type(network), name)]
+    if ignored:
+        raise ValueError(
+            f"network.{ignored[0]} is of a base learner that is adapted, and learner {learner!r} has none: leave it out"
+        )
+
+
+def _fitting(config: Config, before: Config) -> Config:
+    """`config` with the parts that its new learner or network needs, in place of those of `before`."""
+    network, key = config.network, config.key
+    if not config.learner.uses_network:
+        return dataclasses.replace(config, network=None, key=None)
+    network = network or _default("network", "cnn")
+    if not config.learner.uses_key:
+        return dataclasses.replace(config, network=network, key=None)
+    was_default = before.network is not None and key is not None and key.name == before.network.default_key
+    if key is None or (before.network is not network and was_default):
+        key = _default("key", network.default_key)
+    return dataclasses.replace(config, network=network, key=key)
+
+
+def _section(name: str, changes: Any) -> Mapping[str, Any]:
+    if not isinstance(changes, Mapping):
+        raise ValueError(f"{name!r} is a section with options of its own, got {changes!r}")
+    return changes
+
+
+def changed(section: str, options: Any, changes: Any, config: Config | None = None) -> Any:
+    """A dataclass of options with some of its fields changed."""
+    hints = _hints(options.__class__)
+    known = [item.name for item in dataclasses.fields(options)]
+    updates = {}
+    for name, value in _section(section, changes).items():
+        if name not in known:
+            raise ValueError(_unknown_option(section, options, name, known, config))
+        updates[name] = _checked(f"{section}.{name}", hints[name], value)
+    return dataclasses.replace(options, **updates)
+
+
+def _unknown_option(section: str, options: Any, name: str, known: list[str], config: Config | None) -> str:
+    """The message about an option that a section does not have: the nearest one, or the part that has it."""
+    whose = f"{section} {options.name!r}" if section in PARTS else section
+    message = registry.unknown(f"option of {whose}", name, known or ["none"])
+    others = [(kind, getattr(config, kind)) for kind in PARTS if kind != section] if config else []
+    having = [kind for kind, part in others if part is not None and name in vars(part)]
+    return message + "".join(f". There is a {kind}.{name}" for kind in having)
+
+
+@functools.cache
+def _hints(options: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(options)
 
 
 def parse_option(text: str) -> dict[str, Any]:
@@ -247,6 +272,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _are_numbers(value: Any, count: int) -> bool:
+    return isinstance(value, list | tuple) and len(value) == count and all(map(_is_number, value))
+
+
 def _checked(name: str, hint: Any, value: Any) -> Any:
     """`value` as the field's type, or a ValueError that says what the field takes."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
@@ -255,16 +284,18 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
             return None
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
             return value
-        if typing.get_origin(option) is tuple and isinstance(value, list | tuple) and all(map(_is_number, value)):
+        if typing.get_origin(option) is tuple and _are_numbers(value, len(typing.get_args(option))):
             return tuple(float(item) for item in value)
         if option is float and _is_number(value):
             return float(value)
         if option in (int, str, bool) and type(value) is option:
             return value
-    wanted = " or ".join(
-        " | ".join(map(str, typing.get_args(option)))
-        if typing.get_origin(option) is Literal
-        else getattr(option, "__name__", str(option))
-        for option in options
-    )
-    raise ValueError(f"option {name!r} takes {wanted}, got {value!r}")
+    raise ValueError(f"option {name!r} takes {' or '.join(map(_in_words, options))}, got {value!r}")
+
+
+def _in_words(option: Any) -> str:
+    if typing.get_origin(option) is Literal:
+        return " | ".join(map(str, typing.get_args(option)))
+    if typing.get_origin(option) is tuple:
+        return f"{len(typing.get_args(option))} numbers"
+    return {type(None): "null"}.get(option, getattr(option, "__name__", str(option)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +14,33 @@ from torch import Tensor, nn
 
 from csn.episode import Episode, Examples, SupportOf, check_query_labels
 
-Task = Any
+Task = TypeVar("Task")
 """Whatever a learner makes of a support set. State lives here, never in the module."""
 
 Encoded = Sequence[Tensor]
 """What a learner works out of examples before it knows their task, one row per example in each of the tensors."""
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a learner reads.
+
+    shape: of one example; three numbers (channels, height, width) mean images, one channel means ink.
+    vocabulary: the words of a learner that reads word ids, or how many they are.
+    """
+
+    shape: tuple[int, ...]
+    vocabulary: tuple[str, ...] | int | None = None
+
+    @property
+    def is_image(self) -> bool:
+        """Images, kept as bytes."""
+        return len(self.shape) == 3 and self.vocabulary is None
+
+    @property
+    def words(self) -> int:
+        """The number of words; 0 where there are none."""
+        return self.vocabulary if isinstance(self.vocabulary, int) else len(self.vocabulary or ())
 
 
 class EpisodeOutput(NamedTuple):
@@ -27,13 +50,20 @@ class EpisodeOutput(NamedTuple):
     logits: Tensor
 
 
-class FewShotLearner(nn.Module, ABC):
-    """Describes a task from its support, then predicts its queries, each on its own."""
+class FewShotLearner(nn.Module, ABC, Generic[Task]):
+    """Describes a task from its support, then predicts its queries, each on its own.
+
+    A subclass says here what else it can do; nothing is guessed from its attributes.
+    """
 
     way: int
     """The largest number of classes C it can tell apart."""
-    reads: SupportOf = "examples"
+    support_of: ClassVar[SupportOf] = "examples"
     """What a support shows it: examples of the classes, or their names (an oracle)."""
+    attends: ClassVar[bool] = False
+    """A task is one memory row per support example; `attend` says which rows an answer comes from."""
+    input_spec: InputSpec | None = None
+    """What it reads, if that is known."""
 
     @abstractmethod
     def describe(self, support: Examples, way: int | None = None) -> Task:
@@ -47,8 +77,22 @@ class FewShotLearner(nn.Module, ABC):
         """Both phases; a learner may override it where doing them together is cheaper."""
         return self.predict(episode.query.x, self.describe(episode.support, episode.way))
 
+    @property
+    def embedding_network(self) -> nn.Module | None:
+        """The network whose outputs are compared, and that can be pretrained; None if there is no such network."""
+        return None
+
+    def embed(self, x: Tensor) -> Tensor | None:
+        """What is compared: (examples, *input) -> (examples, d), or None if this learner compares nothing."""
+        network = self.embedding_network
+        return None if network is None else network(x)
+
+    def attend(self, x: Tensor, task: Task) -> Tensor | None:
+        """How much of each answer comes from each support example: (b, m, n), or None if that cannot be told."""
+        return None
+
     def encode(self, x: Tensor) -> Encoded | None:
-        """What is the same for an example in every task, (examples, *input) -> (examples, ...) each; None for nothing.
+        """Task-independent encodings of examples, one row each, or None if this learner has none.
 
         In evaluation mode a test encodes an example once, however many of its tasks have it.
         """

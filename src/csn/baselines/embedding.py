@@ -24,7 +24,7 @@ class Embedded(NamedTuple):
     way: int
 
 
-class EmbeddingLearner(FewShotLearner):
+class EmbeddingLearner(FewShotLearner[Any]):
     """One network embeds support and query; a subclass says what to keep of a support and how to compare with it.
 
     embedding: (examples, *input) -> (examples, d). temperature: None, or the initial value of a learned scale on the
@@ -38,6 +38,11 @@ class EmbeddingLearner(FewShotLearner):
             raise ValueError(f"the temperature must be positive, or None for no scale; got {temperature}")
         self.embedding, self.way = embedding, way
         self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
+
+    @property
+    def embedding_network(self) -> nn.Module:
+        """The network whose outputs are compared."""
+        return self.embedding
 
     @property
     def scale(self) -> Tensor | float:

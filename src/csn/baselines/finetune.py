@@ -9,13 +9,15 @@ tasks at once, and neither the order of the support nor the numbering of its cla
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import EmbeddingLearner, by_class
+from csn.core.parts import LearnerOptions, Parts
 
 Head = Literal["linear", "cosine"]
 
@@ -96,3 +98,31 @@ class FineTuned(EmbeddingLearner):
                 weight - step * gradient, dim=-1
             )  # in units of the scale, which multiplies every gradient
         return weight, torch.zeros_like(counts)
+
+
+@dataclass(frozen=True)
+class FineTunedOptions(LearnerOptions):
+    """Fine-tuning of a classifier on fixed embeddings.
+
+    head: "linear" or "cosine".
+    steps: of gradient descent.
+    rate: of that descent, in units of the largest stable one.
+    temperature: initial scale of the cosine head.
+    """
+
+    name: ClassVar[str] = "finetune"
+    head: Head = "linear"
+    steps: int = 100
+    rate: float = 1.0
+    temperature: float = 10.0
+
+    def build(self, parts: Parts) -> FineTuned:
+        """On the key function's outputs."""
+        return FineTuned(
+            parts.key_function(),
+            parts.way,
+            head=self.head,
+            steps=self.steps,
+            rate=self.rate,
+            temperature=self.temperature,
+        )

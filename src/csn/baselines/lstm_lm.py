@@ -7,11 +7,15 @@ and begins the next one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.core.base_learner import he_initialise
+from csn.core.parts import Kind, LearnerOptions, Parts, check_sizes, vocabulary_size
 from csn.episode import Examples, check_examples, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm
@@ -19,14 +23,14 @@ from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sen
 SENTENCES_AT_ONCE = 64  # scored in one go: their logits are a hundred megabytes
 
 
-class LanguageModel(FewShotLearner):
+class LanguageModel(FewShotLearner[Any]):
     """p(word | words before it in its sentence): an LSTM, a projection to the size of the embeddings, a softmax.
 
     The softmax layer's weights are the embeddings themselves: with embeddings of 100, a third of the multiplications of
     a layer from 300 units to 10,000 words. dropout: on the embeddings, between layers, and before the projection.
     """
 
-    reads = "words"
+    support_of = "words"
 
     def __init__(
         self,
@@ -104,3 +108,37 @@ class LanguageModel(FewShotLearner):
         logits, following = self.next_words(filled, asked)
         found = -F.cross_entropy(logits, following, reduction="none")
         return found.new_zeros(asked.shape).masked_scatter(asked, found).sum(1).view(-1, way)
+
+
+@dataclass(frozen=True)
+class LanguageModelOptions(LearnerOptions):
+    """The LSTM-LM oracle.
+
+    embedding: numbers in a word embedding.
+    units: of every LSTM layer.
+    layers: of the LSTM.
+    dropout: rate on the embeddings, between layers and before the projection.
+    """
+
+    name: ClassVar[str] = "lstm-lm"
+    uses_network: ClassVar[bool] = False
+    uses_key: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
+    reads: ClassVar[Kind | None] = "sentences"
+    trained_on: ClassVar[Literal["tasks", "text"]] = "text"
+    embedding: int = 100
+    units: int = 300
+    layers: int = 2
+    dropout: float = 0.0
+
+    def build(self, parts: Parts) -> LanguageModel:
+        """For sentences."""
+        check_sizes(self, "embedding", "units", "layers")
+        return LanguageModel(
+            vocabulary_size(parts.spec, "learner lstm-lm"),
+            parts.way,
+            embedding=self.embedding,
+            units=self.units,
+            layers=self.layers,
+            dropout=self.dropout,
+        )

@@ -9,7 +9,8 @@ depend on the other queries (transduction); group norm, or none, keeps every que
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from csn.core.base_learner import start_uniform
+from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary, out_of_inference_mode
 
@@ -32,7 +35,7 @@ class Adapted(NamedTuple):
     way: int
 
 
-class MAML(FewShotLearner):
+class MAML(FewShotLearner[Adapted]):
     """The network's own parameters are the initialisation theta.
 
     network: (examples, *input) -> logits (examples, way). order: "second" differentiates through the inner steps;
@@ -62,7 +65,7 @@ class MAML(FewShotLearner):
         if any(isinstance(module, _BatchNorm) for module in network.modules()):
             raise ValueError(
                 "MAML takes no batch norm: the parameters of a task come from a handful of examples, and statistics of "
-                "the queries would make each answer depend on the others. Use group norm or none (model.norm=group)"
+                "the queries would make each answer depend on the others. Use group norm or none (network.norm=group)"
             )
         self.network, self.way, self.order = network, way, order
         self.inner_steps, self.test_steps, self.inner_rate = inner_steps, test_steps, inner_rate
@@ -122,3 +125,47 @@ def _initial_rates(rate: Rate, value: float, parameters: list[nn.Parameter]) -> 
     if rate == "one":
         return [torch.tensor(value)]
     return [torch.full_like(parameter, value) for parameter in parameters]
+
+
+@dataclass(frozen=True)
+class MAMLOptions(LearnerOptions):
+    """MAML.
+
+    inner_steps: of gradient descent in training.
+    test_steps: of gradient descent in a test; as many as in training by default.
+    inner_rate: of that descent.
+    rate: "fixed", or learned: "one" for all parameters, or one for "each" number (Meta-SGD).
+    order: "second" differentiates through the descent, "first" does not.
+    """
+
+    name: ClassVar[str] = "maml"
+    uses_key: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
+    inner_steps: int = 1
+    test_steps: int | None = None
+    inner_rate: float = 0.4
+    rate: Rate = "fixed"
+    order: Order = "second"
+
+    def build(self, parts: Parts) -> MAML:
+        """Of a network with an output for each class."""
+        return MAML(
+            adapted_network(parts, "MAML"),
+            parts.way,
+            inner_steps=self.inner_steps,
+            test_steps=self.test_steps,
+            inner_rate=self.inner_rate,
+            rate=self.rate,
+            order=self.order,
+        )
+
+
+def adapted_network(parts: Parts, learner: str) -> nn.Module:
+    """A network whose parameters a task adapts; its softmax layer starts at 0, as that of every base learner."""
+    if parts.spec.vocabulary is not None:
+        raise ValueError(
+            f"{learner} is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"
+        )
+    network = parts.classifier()
+    start_uniform([module for module in network.modules() if isinstance(module, nn.Linear)][-1])
+    return network

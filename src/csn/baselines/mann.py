@@ -10,13 +10,15 @@ of the memory, `s` numbers in a row.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import EmbeddingLearner, shuffled
+from csn.core.parts import LearnerOptions, Parts
 
 
 class State(NamedTuple):
@@ -132,3 +134,44 @@ def least_used(usage: Tensor, count: int) -> Tensor:
     """w^lu: 1 at the `count` smallest numbers of each row, 0 elsewhere. (b, N) -> (b, N). No gradient passes it."""
     smallest = usage.detach().topk(count, dim=-1, largest=False).indices
     return torch.zeros_like(usage).scatter(-1, smallest, 1.0)
+
+
+@dataclass(frozen=True)
+class MANNOptions(LearnerOptions):
+    """MANN.
+
+    units: of the controller.
+    rows: of the memory.
+    row_size: numbers in a row.
+    heads: that read and write.
+    standardise: put a batch norm on the embeddings.
+    temperature: none for raw cosines, or the initial value of a learned scale.
+    """
+
+    name: ClassVar[str] = "mann"
+    units: int = 128
+    rows: int = 128
+    row_size: int = 40
+    heads: int = 4
+    standardise: bool = True
+    temperature: float | None = None
+
+    def build(self, parts: Parts) -> MANN:
+        """On the key function's outputs.
+
+        What embeddings of an untrained network have in common is larger than what tells them apart. A memory that is
+        read by cosines then finds every row alike, unless they are standardised.
+        """
+        embedding = parts.key_function()
+        if self.standardise:
+            embedding = nn.Sequential(embedding, nn.BatchNorm1d(parts.key_size))
+        return MANN(
+            embedding,
+            parts.way,
+            size=parts.key_size,
+            units=self.units,
+            rows=self.rows,
+            row_size=self.row_size,
+            heads=self.heads,
+            temperature=self.temperature,
+        )

@@ -6,11 +6,15 @@ those of their paper; f' and g' are one and the same network here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import Embedded, EmbeddingLearner, by_class
+from csn.core.parts import LearnerOptions, Parts
 from csn.networks.sentences import initialise_lstm
 
 
@@ -96,3 +100,26 @@ class MatchingNetwork(EmbeddingLearner):
             queries = self.query_context(queries, task.embeddings)
         cosine = F.normalize(queries, dim=-1) @ F.normalize(task.embeddings, dim=-1).mT
         return (self.scale * cosine).log_softmax(-1)
+
+
+@dataclass(frozen=True)
+class MatchingOptions(LearnerOptions):
+    """Matching Networks.
+
+    context_steps: readings of the support by full context embeddings; 0 for none.
+    temperature: none for raw cosines, or the initial value of a learned scale.
+    """
+
+    name: ClassVar[str] = "matching"
+    context_steps: int = 0
+    temperature: float | None = None
+
+    def build(self, parts: Parts) -> MatchingNetwork:
+        """On the key function's outputs."""
+        return MatchingNetwork(
+            parts.key_function(),
+            parts.way,
+            size=parts.key_size,
+            context_steps=self.context_steps,
+            temperature=self.temperature,
+        )

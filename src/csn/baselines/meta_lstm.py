@@ -7,15 +7,17 @@ Gradients and losses are data, as in the original: no second derivatives.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from csn.baselines.coordinates import CHUNK, State, lstm_step
-from csn.baselines.maml import MAML, Adapted
+from csn.baselines.maml import MAML, Adapted, adapted_network
 from csn.core.conditioning import preprocess_gradient
+from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Examples, check_examples, support_way
 from csn.learner import ordinary, out_of_inference_mode
 from csn.networks.sentences import initialise_lstm
@@ -95,3 +97,33 @@ class MetaLSTM(MAML):
         of_state, of_theta, of_gate = self.gates.split([self.gates.shape[1] - 2, 1, 1], dim=1)
         forget, entry = of_state @ lower.h + of_theta * theta + self.biases.unsqueeze(1) + of_gate * before  # (2, R)
         return forget.sigmoid() * theta - entry.sigmoid() * gradient, Gates(lower, forget, entry)
+
+
+@dataclass(frozen=True)
+class MetaLSTMOptions(LearnerOptions):
+    """Meta-Learner LSTM.
+
+    units: of the LSTM that reads gradients.
+    inner_steps: in training.
+    test_steps: in a test; as many as in training by default.
+    inner_rate: where the input gate starts.
+    """
+
+    name: ClassVar[str] = "meta-lstm"
+    uses_key: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
+    units: int = 20
+    inner_steps: int = 1
+    test_steps: int | None = None
+    inner_rate: float = 0.4
+
+    def build(self, parts: Parts) -> MetaLSTM:
+        """Of a network with an output for each class."""
+        return MetaLSTM(
+            adapted_network(parts, "the Meta-Learner LSTM"),
+            parts.way,
+            units=self.units,
+            inner_steps=self.inner_steps,
+            test_steps=self.test_steps,
+            inner_rate=self.inner_rate,
+        )

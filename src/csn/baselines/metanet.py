@@ -10,7 +10,8 @@ its key reads from the memory. Gradients are data, as in the original: nothing i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from csn.baselines.coordinates import CoordinateLSTM
 from csn.core.base_learner import he_initialise
 from csn.core.conditioning import preprocess_gradient
 from csn.core.memory import MemoryFunction
+from csn.core.parts import LearnerOptions, Parts, check_sizes, image_shape
 from csn.core.shortcuts.piecewise import preprocessed
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary
@@ -108,7 +110,7 @@ class Parameterised(NamedTuple):
     way: int
 
 
-class MetaNet(FewShotLearner):
+class MetaNet(FewShotLearner[Parameterised]):
     """Base learner b and representation function u are networks of the same shape; m and d one each for convolutions
     and for linear layers, as in the authors' program.
 
@@ -232,3 +234,38 @@ def _by_layer(network: AugmentedNetwork, rows: Tensor) -> list[Tensor]:
     shapes = [weight.shape for weight in network.weights()]
     parts = rows.split([shape.numel() for shape in shapes], dim=1)
     return [part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+@dataclass(frozen=True)
+class MetaNetOptions(LearnerOptions):
+    """MetaNet, which builds its own two convolutional networks.
+
+    filters: of every convolution.
+    size: numbers in a key.
+    units: of the networks that make fast weights of gradients.
+    parts: of a support, whose gradients are read one after the other.
+    temperature: none for raw cosines, or the initial value of a learned scale.
+    """
+
+    name: ClassVar[str] = "metanet"
+    uses_network: ClassVar[bool] = False
+    uses_key: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
+    filters: int = 64
+    size: int = 64
+    units: int = 20
+    parts: int = 5
+    temperature: float | None = None
+
+    def build(self, parts: Parts) -> MetaNet:
+        """For images."""
+        check_sizes(self, "filters", "size", "units", "parts")
+        return MetaNet(
+            image_shape(parts.spec, "MetaNet"),
+            parts.way,
+            filters=self.filters,
+            size=self.size,
+            units=self.units,
+            steps=self.parts,
+            temperature=self.temperature,
+        )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 
@@ -19,7 +21,7 @@ class Remembered(NamedTuple):
     way: int
 
 
-class NearestNeighbour(FewShotLearner):
+class NearestNeighbour(FewShotLearner[Remembered]):
     """A query gets the label of the support example at the smallest Euclidean distance."""
 
     def __init__(self, way: int) -> None:
@@ -44,3 +46,17 @@ class NearestNeighbour(FewShotLearner):
         distance = torch.cdist(x.flatten(2), task.x, compute_mode="donot_use_mm_for_euclid_dist")  # (b, m, n)
         logits = distance.new_full((*distance.shape[:2], task.way), -torch.inf)
         return logits.scatter_reduce(2, task.y.unsqueeze(1).expand_as(distance), -distance, "amax")
+
+
+@dataclass(frozen=True)
+class NearestOptions(LearnerOptions):
+    """Nearest neighbour on raw inputs, which has no options."""
+
+    name: ClassVar[str] = "nearest"
+    uses_network: ClassVar[bool] = False
+    uses_key: ClassVar[bool] = False
+    encodes: ClassVar[bool] = False
+
+    def build(self, parts: Parts) -> NearestNeighbour:
+        """It has no network."""
+        return NearestNeighbour(parts.way)

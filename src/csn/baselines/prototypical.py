@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import EmbeddingLearner, by_class
+from csn.core.parts import LearnerOptions, Parts
 
 Distance = Literal["euclidean", "cosine"]
 
@@ -57,3 +59,22 @@ class PrototypicalNetwork(EmbeddingLearner):
         else:
             closeness = F.normalize(queries, dim=-1) @ F.normalize(task.embeddings, dim=-1).mT
         return (self.scale * closeness).masked_fill((task.counts == 0).unsqueeze(1), -torch.inf)
+
+
+@dataclass(frozen=True)
+class PrototypicalOptions(LearnerOptions):
+    """Prototypical Networks.
+
+    distance: the squared Euclidean one, or the cosine.
+    temperature: none, or the initial value of a learned scale on the comparison.
+    """
+
+    name: ClassVar[str] = "prototypical"
+    distance: Distance = "euclidean"
+    temperature: float | None = None
+
+    def build(self, parts: Parts) -> PrototypicalNetwork:
+        """On the key function's outputs."""
+        return PrototypicalNetwork(
+            parts.key_function(), parts.way, distance=self.distance, temperature=self.temperature
+        )

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import Embedded, EmbeddingLearner, by_class
+from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Episode, check_query_labels
 from csn.learner import EpisodeOutput
 
@@ -59,3 +63,14 @@ def best_of_class(scores: Tensor, task: Embedded) -> Tensor:
     """(b, m, n) -> (b, m, C): the largest score among the examples of each class."""
     others = ~by_class(task.labels, task.way).unsqueeze(1)  # (b, 1, n, C)
     return scores.unsqueeze(-1).masked_fill(others, -torch.inf).amax(2)
+
+
+@dataclass(frozen=True)
+class SiameseOptions(LearnerOptions):
+    """Siamese networks, which have no options of their own."""
+
+    name: ClassVar[str] = "siamese"
+
+    def build(self, parts: Parts) -> SiameseNetwork:
+        """On the key function's outputs."""
+        return SiameseNetwork(parts.key_function(), parts.way, size=parts.key_size)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import EmbeddingLearner, shuffled
+from csn.core.parts import LearnerOptions, Parts
 
 
 class CausalLayer(nn.Module, ABC):
@@ -148,3 +150,18 @@ class SNAIL(EmbeddingLearner):
         for layer, past in zip(self.layers, task.past, strict=True):
             x = layer.follow(x, past)  # type: ignore[operator]
         return self.output(x)[..., : task.way]
+
+
+@dataclass(frozen=True)
+class SNAILOptions(LearnerOptions):
+    """SNAIL.
+
+    length: of the sequences that it is laid out for; way + 1 by default.
+    """
+
+    name: ClassVar[str] = "snail"
+    length: int | None = None
+
+    def build(self, parts: Parts) -> SNAIL:
+        """On the key function's outputs."""
+        return SNAIL(parts.key_function(), parts.way, size=parts.key_size, length=self.length)

@@ -20,12 +20,12 @@ except ImportError as error:
     raise ImportError('FewShotClassifier needs scikit-learn 1.6 or later: pip install "csn[sklearn]"') from error
 
 from csn.classifier.explanation import Explanation, Source
-from csn.classifier.inputs import InputSpec, as_input, is_table, prepare
+from csn.classifier.inputs import as_input, is_table, prepare
 from csn.classifier.labels import as_labels, class_array
 from csn.classifier.pretrained import INK, fingerprint, open_folder, open_shipped, own, shipped_threshold
 from csn.classifier.remembered import Remembered
 from csn.classifier.taskfile import TaskFile, read_task, readable, same_form, write_task
-from csn.learner import FewShotLearner
+from csn.learner import FewShotLearner, InputSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         model: str = "characters",
         *,
         run: str | os.PathLike[str] | None = None,
-        learner: FewShotLearner | None = None,
+        learner: FewShotLearner[Any] | None = None,
         unknown_threshold: float | Literal["calibrated"] | None = None,
         device: str = "cpu",
     ) -> None:
@@ -200,7 +200,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         path: str | os.PathLike[str],
         *,
         run: str | os.PathLike[str] | None = None,
-        learner: FewShotLearner | None = None,
+        learner: FewShotLearner[Any] | None = None,
         device: str = "cpu",
     ) -> FewShotClassifier:
         """A classifier as it was saved. A task made with a run or learner of your own needs the same one again."""
@@ -242,7 +242,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self._restore(path, self.learner_, self.input_, read_task(Path(path)))
         return self
 
-    def _restore(self, path: Any, learner: FewShotLearner, spec: InputSpec | None, task: TaskFile) -> None:
+    def _restore(self, path: Any, learner: FewShotLearner[Any], spec: InputSpec | None, task: TaskFile) -> None:
         """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
         if fingerprint(learner) != task.about.get("fingerprint"):
             raise ValueError(f"{path} was made with other weights than these: give the run or learner it was made with")
@@ -292,11 +292,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.string = True
         return tags
 
-    def _open(self) -> tuple[FewShotLearner, InputSpec | None]:
+    def _open(self) -> tuple[FewShotLearner[Any], InputSpec | None]:
         """The learner on its device, and what it takes (None: to be seen from the examples)."""
         if self.run is not None and self.learner is not None:
             raise ValueError("a classifier has one model: give run= or learner=, not both")
-        learner: FewShotLearner
+        learner: FewShotLearner[Any]
         spec: InputSpec | None
         if self.learner is not None:
             learner, spec = own(self.learner)
@@ -307,7 +307,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return learner.to(self.device), spec
 
     def _prepared(
-        self, X: Any, spec: InputSpec | None, learner: FewShotLearner, *, reset: bool = False
+        self, X: Any, spec: InputSpec | None, learner: FewShotLearner[Any], *, reset: bool = False
     ) -> tuple[Tensor, InputSpec]:
         """Examples as the learner takes them, and its specification."""
         if hasattr(X, "__array__") and not hasattr(X, "shape") and not hasattr(X, "getbands"):

@@ -12,7 +12,6 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from csn.data.images.area import area_matrix
 from csn.data.text.sentences import BLANK, MARKERS, PAD, UNKNOWN
+from csn.learner import InputSpec
 
 MAX_PIXELS = 32_000_000  # of one picture, before it is decoded
 MAX_SIDE = 10_000
@@ -28,22 +28,6 @@ FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
 EMPTY = 0.02  # a drawing whose darkest and lightest places differ by less (of the scale) is empty paper
 FAINT = 0.5  # ink weaker than this is pencil or a grey scan: stretched to full strength
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as in pillow
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """What a learner takes: `shape` of one example; `vocabulary` of a learner that reads word numbers.
-
-    Three numbers (channels, height, width) mean images; one channel means ink.
-    """
-
-    shape: tuple[int, ...]
-    vocabulary: tuple[str, ...] | int | None = None
-
-    @property
-    def is_image(self) -> bool:
-        """Images, kept as bytes."""
-        return len(self.shape) == 3 and self.vocabulary is None
 
 
 def prepare(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Tensor:

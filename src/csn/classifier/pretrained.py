@@ -7,14 +7,13 @@ import json
 from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from csn.classifier.inputs import InputSpec
 from csn.engine.checkpoint import digest, load_checkpoint
-from csn.engine.run import TrainedRun, open_model, vocabulary_size
-from csn.learner import FewShotLearner
-from csn.networks.sentences import WordEmbedding
+from csn.engine.run import TrainedRun, input_spec, open_model
+from csn.learner import FewShotLearner, InputSpec
 
 SUFFIX = ".safetensors"
 INK = InputSpec((1, 28, 28))
@@ -30,7 +29,7 @@ def shipped_names() -> list[str]:
     )
 
 
-def open_shipped(name: str) -> tuple[FewShotLearner, InputSpec]:
+def open_shipped(name: str) -> tuple[FewShotLearner[Any], InputSpec]:
     """A model that comes with the package, by name."""
     with _shipped(name) as path:
         return _open(path, None)
@@ -60,34 +59,27 @@ def _shipped(name: str) -> AbstractContextManager[Path]:
     return resources.as_file(resources.files("csn.classifier") / "weights" / f"{name}{SUFFIX}")
 
 
-def open_folder(folder: Path) -> tuple[FewShotLearner, InputSpec]:
+def open_folder(folder: Path) -> tuple[FewShotLearner[Any], InputSpec]:
     """The best model of a run."""
     words = folder / "vocabulary.json"
     return _open(folder / f"best{SUFFIX}", words if words.exists() else None)
 
 
-def own(learner: FewShotLearner) -> tuple[FewShotLearner, InputSpec | None]:
+def own(learner: FewShotLearner[Any]) -> tuple[FewShotLearner[Any], InputSpec | None]:
     """A copy of a learner, so that training it further leaves what it has learned here alone."""
-    base = getattr(learner, "base", None)
-    copied = copy.deepcopy(learner).eval()
-    if (image := getattr(base, "image", None)) is not None:
-        return copied, InputSpec(tuple(image))
-    if (inputs := getattr(base, "inputs", None)) is not None:
-        return copied, InputSpec((int(inputs),))
-    embeddings = [module.vocabulary for module in learner.modules() if isinstance(module, WordEmbedding)]
-    return copied, InputSpec((0,), vocabulary=embeddings[0]) if embeddings else None
+    return copy.deepcopy(learner).eval(), learner.input_spec
 
 
-def fingerprint(learner: FewShotLearner) -> str:
+def fingerprint(learner: FewShotLearner[Any]) -> str:
     """sha256 of a learner's kind, way and every weight."""
     about = {"kind": type(learner).__name__, "way": learner.way, "attention": getattr(learner, "attention", None)}
     return digest({name: tensor for name, tensor in learner.state_dict().items() if torch.is_tensor(tensor)}, about)
 
 
-def _open(path: Path, words: Path | None) -> tuple[FewShotLearner, InputSpec]:
+def _open(path: Path, words: Path | None) -> tuple[FewShotLearner[Any], InputSpec]:
     learner, _, metadata = open_model(path)
     about = metadata["about"]
-    vocabulary: tuple[str, ...] | int | None = vocabulary_size(about)
+    vocabulary: tuple[str, ...] | int | None = input_spec(about).vocabulary
     if vocabulary is not None and words is not None:
         vocabulary = tuple(json.loads(words.read_text(encoding="utf-8")))
     return learner, InputSpec(tuple(about["input"]), vocabulary)

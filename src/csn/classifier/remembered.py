@@ -11,6 +11,7 @@ nothing but that order, so new classes leave the slots of old ones alone.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,7 @@ from torch import Tensor
 from csn.classifier.inputs import as_input
 from csn.core.memory import TaskMemory, join
 from csn.episode import Examples
-from csn.learner import FewShotLearner, Task
+from csn.learner import FewShotLearner
 
 QUERIES_PER_CALL = 128
 
@@ -32,7 +33,7 @@ class Remembered:
     forgotten examples never come, to the bit. Learners of other kinds describe their whole support anew.
     """
 
-    def __init__(self, learner: FewShotLearner) -> None:
+    def __init__(self, learner: FewShotLearner[Any]) -> None:
         self.learner = learner
         self.inputs: list[Tensor] = []
         self.labels: list[Hashable] = []
@@ -40,7 +41,7 @@ class Remembered:
         self._rows: list[dict[int, TaskMemory]] = []
         self._numbers: list[int] = []  # the class of each example
         self._plain: bool | None = None
-        self._tasks: dict[tuple[int, tuple[int, ...]], Task] = {}  # of the first round
+        self._tasks: dict[tuple[int, tuple[int, ...]], Any] = {}  # of the first round
         like = next(iter(learner.parameters()), torch.empty(0))
         self.dtype, self.device = like.dtype, like.device
 
@@ -83,30 +84,28 @@ class Remembered:
 
     def attention(self, x: Tensor) -> list[dict[int, float]]:
         """Of each prepared query: the weight of every example in the match that decided (eq. 3)."""
-        attend = getattr(self.learner, "attend", None)
-        if attend is None:
+        if not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} has no attention over its examples: explain needs a CSN")
         found = []
         for query in as_input(x, self.dtype):
             _, level, finalists = self._tournament(query[None])
             entrants = finalists[0].tolist()
             with torch.no_grad():
-                weights = attend(query[None, None].to(self.device), self._task(level, entrants))[0, 0]
-            found.append(dict(zip(self._members(entrants), weights.tolist(), strict=True)))
+                weights = self.learner.attend(query[None, None].to(self.device), self._task(level, entrants))
+            assert weights is not None
+            found.append(dict(zip(self._members(entrants), weights[0, 0].tolist(), strict=True)))
         return found
 
     @torch.no_grad()
     def similarity(self, x: Tensor) -> Tensor:
         """The cosine of each prepared query's key and the key most like it in memory: (m, *input) -> (m,)."""
-        key_function = getattr(self.learner, "key_function", None)
-        if key_function is None or self.is_plain():
+        network = self.learner.embedding_network
+        if network is None or not self.learner.attends or self.is_plain():
             raise ValueError(f"{type(self.learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
         rows = [self.row(i, c % self.learner.way).keys[0] for i, c in enumerate(self._numbers)]
         keys = F.normalize(torch.cat(rows), dim=-1)
         parts = as_input(x, self.dtype).split(QUERIES_PER_CALL)
-        return torch.cat(
-            [(F.normalize(key_function(part.to(self.device)), dim=-1) @ keys.T).amax(-1) for part in parts]
-        )
+        return torch.cat([(F.normalize(network(part.to(self.device)), dim=-1) @ keys.T).amax(-1) for part in parts])
 
     def row(self, index: int, slot: int) -> TaskMemory:
         """The memory row of an example at an output."""
@@ -152,13 +151,13 @@ class Remembered:
         return [i for i, c in enumerate(self._numbers) if c in chosen]
 
     @torch.no_grad()
-    def _task(self, level: int, entrants: Sequence[int]) -> Task:
+    def _task(self, level: int, entrants: Sequence[int]) -> Any:
         """The task of telling some classes apart in a round."""
         key = (level, tuple(entrants))
         if key in self._tasks:
             return self._tasks[key]
         members, size = self._members(entrants), self.learner.way**level
-        task: Task
+        task: Any
         if self.is_plain():
             slots = torch.tensor([[entrants.index(self._numbers[i]) for i in members]])
             x = as_input(torch.stack([self.inputs[i] for i in members]), self.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ class UnknownCalibration(NamedTuple):
 
 
 def calibrate_unknown(
-    learner: FewShotLearner,
+    learner: FewShotLearner[Any],
     data: Dataset,
     *,
     way: int = 5,
@@ -47,7 +47,7 @@ def calibrate_unknown(
     """
     if not 0 < keep < 1:
         raise ValueError(f"keep is a share between 0 and 1, got {keep}")
-    if not hasattr(learner, "key_function"):
+    if learner.embedding_network is None or not learner.attends:
         raise ValueError(f"{type(learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
     if threshold is None:
         known, _ = _similarities(learner, data, find_on, way, shot, queries, tasks, device)
@@ -59,7 +59,7 @@ def calibrate_unknown(
 
 @torch.no_grad()
 def _similarities(
-    learner: FewShotLearner,
+    learner: FewShotLearner[Any],
     data: Dataset,
     split: Split,
     way: int,
@@ -84,8 +84,9 @@ def _similarities(
     return np.stack(known), np.stack(unknown)
 
 
-def _best(learner: FewShotLearner, support: Tensor, queries: Tensor) -> np.ndarray:
+def _best(learner: FewShotLearner[Any], support: Tensor, queries: Tensor) -> np.ndarray:
     """(queries,) the best cosine between each query's key and a support key."""
-    key_function = learner.key_function
-    keys = F.normalize(key_function(torch.cat([support, queries])), dim=-1)  # type: ignore[operator]
+    keys = learner.embed(torch.cat([support, queries]))
+    assert keys is not None
+    keys = F.normalize(keys, dim=-1)
     return (keys[len(support) :] @ keys[: len(support)].T).amax(-1).cpu().numpy()

@@ -36,7 +36,7 @@ def compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"compare-{loaded.name}-{options.way}w{options.shot}s"
     contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
     for each in contenders:
-        check_precision(each.config.model.precision, device)
+        check_precision(each.config.precision, device)
         comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
     if seconds is not None:
         contenders = [comparing.within_budget(each, loaded, seconds, device) for each in contenders]

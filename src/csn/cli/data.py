@@ -10,26 +10,36 @@ from pathlib import Path
 
 from rich.table import Table
 
-from csn.build import DATASETS, data_entry, load_data, load_tasks
 from csn.cli.terminal import console, progress_bar, say
-from csn.config import DataConfig, merge
+from csn.config import DataConfig, changed
 from csn.data.fetch import Progress as Report
-from csn.data.images.folder import NAMED, SIZE, ImageReport, check_images
-from csn.data.registry import LoadOptions, as_path
+from csn.data.images.folder import NAMED, ImageReport, check_images
+from csn.data.registry import (
+    SIZE,
+    LoadOptions,
+    as_path,
+    data_entry,
+    dataset_names,
+    load_data,
+    load_running_text,
+)
 from csn.data.source import SPLITS, Dataset
 from csn.engine.run import TrainedRun
+from csn.registry import PartError
 
 
 def data(options: argparse.Namespace) -> int:
     """`csn data`; check returns 1 if it found problems."""
     if options.action == "list":
-        for name, entry in DATASETS.items():
-            say(f"{name:20} {entry.about}")
+        for name in dataset_names():
+            say(f"{name:20} {_about(name)}")
         return 0
     if options.name is None:
-        raise ValueError(f"csn data {options.action} needs the name of a data set ({', '.join(DATASETS)}) or a path")
+        raise ValueError(
+            f"csn data {options.action} needs a path or the name of a data set: {', '.join(dataset_names())}"
+        )
     name = data_name(options.name)
-    if options.action == "check" and name not in DATASETS and data_entry(name).resizable:
+    if options.action == "check" and name not in dataset_names() and data_entry(name).resizable:
         return _check(Path(name), options.image_size or SIZE)
     loaded = load(DataConfig(name, image_size=options.image_size, bad_files=options.bad_files or "stop"))
     table = Table("split", "classes", "examples", "smallest class", "input", title=loaded.name)
@@ -46,6 +56,14 @@ def data(options: argparse.Namespace) -> int:
     return 0
 
 
+def _about(name: str) -> str:
+    """A data set in a line; a package that fails to import is named, and the others are listed all the same."""
+    try:
+        return data_entry(name).about
+    except PartError as error:
+        return f"({error})"
+
+
 def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
     """The configured data set, images in the size that a run takes; a bar shows what takes long."""
     size = config.image_size
@@ -53,19 +71,21 @@ def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
         size = run.metadata["about"]["input"][-1]
     with _bar(config.name) as report:
         options = LoadOptions(report, size, config.bad_files)
-        return load_data(config.name, options) if run is None else load_tasks(run.config.model, config.name, options)
+        if run is not None and run.config.learner.trained_on == "text":
+            return load_running_text(config.name, options).tasks
+        return load_data(config.name, options)
 
 
 def asked_data(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
     """The data that a run was trained on, or those asked for instead."""
     config = DataConfig() if run is None else run.config.data
     changes = {"name": options.data and data_name(options.data), "bad_files": options.bad_files}
-    return merge(config, {name: value for name, value in changes.items() if value is not None})
+    return changed("data", config, {name: value for name, value in changes.items() if value is not None})
 
 
 def data_name(given: str) -> str:
     """A known name as it is; a path in full, so that a run finds its data from any folder."""
-    path = None if given in DATASETS else as_path(given)
+    path = None if given in dataset_names() else as_path(given)
     return given if path is None else str(path)
 
 

@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import build_learner
+from csn.building import build_learner
 from csn.cli.data import asked_data, load
 from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.data.partition import PartitionSource
@@ -19,7 +19,7 @@ from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
-from csn.engine.run import TrainedRun, check_history, check_vocabulary, open_run, vocabulary_size
+from csn.engine.run import TrainedRun, check_history, check_vocabulary, input_spec, open_run
 from csn.experiments.records.files import read_result
 from csn.experiments.records.protocol import QUERIES, SOURCES, setting_of
 from csn.experiments.records.writing import json_bytes, result_content
@@ -39,7 +39,7 @@ def evaluate(options: argparse.Namespace) -> int:
     tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
     if tasks < 2:
         raise ValueError(f"an interval needs at least 2 tasks, got {tasks}: give --tasks 2 or more")
-    setting = setting_of(source, tasks, options.attention or run.config.model.attention)
+    setting = setting_of(source, tasks, options.attention or run.config.learner.attention)
     out = options.out or options.run / _file_name(setting, run)
     if options.out is None:
         _check_replaced(out, setting)
@@ -66,7 +66,7 @@ def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
     """Of a result in its run's folder: data, split, size, how tasks were formed, and another attention than trained."""
     parts = ["result", setting["data"], setting["split"], "{way}w{shot}s".format(**setting)]
     parts += [setting["formed"]] if setting["formed"] != "random" else []
-    parts += [setting["attention"]] if setting["attention"] != run.config.model.attention else []
+    parts += [setting["attention"]] if setting["attention"] != run.config.learner.attention else []
     return "-".join(parts) + ".json"
 
 
@@ -96,7 +96,7 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
         shot=given(options.shot, trained.shot),
         queries=given(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
         seed=EVALUATION_SEED,
-        support=run.learner.reads,
+        support=run.learner.support_of,
     )
     if isinstance(source, PartitionSource) and len(source) < 2:
         raise ValueError(
@@ -106,15 +106,12 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
     return source
 
 
-def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSource) -> dict[str, FewShotLearner]:
+def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSource) -> dict[str, FewShotLearner[Any]]:
     """The trained one and, if asked for, what it should be better than; pixels have neighbours, word ids have none."""
     learners = {"trained": run.learner}
     if options.beside:
         torch.manual_seed(run.config.train.seed)
-        about = run.metadata["about"]
-        learners["untrained"] = build_learner(
-            run.config.model, tuple(about["input"]), run.config.data.way, vocabulary_size(about)
-        )
+        learners["untrained"] = build_learner(run.config, input_spec(run.metadata["about"]))
         if source.data.vocabulary is None:
             learners["nearest neighbour"] = NearestNeighbour(source.way)
     return learners

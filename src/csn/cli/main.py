@@ -74,10 +74,10 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
     train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped, or beyond it")
     train.add_argument(
-        "--named",
+        "--pretrained",
         type=Path,
         metavar="RUN",
-        help="begin with the network by which RUN learned to name the training classes, instead of naming them again",
+        help="begin with the pretrained network of RUN instead of pretraining again",
     )
     _add_machine(train)
 

@@ -52,7 +52,7 @@ def report(options: argparse.Namespace) -> int:
         shot=shot,
         queries=2 if way <= 10 else 1,
         seed=EVALUATION_SEED,
-        support=run.learner.reads,
+        support=run.learner.support_of,
     )
     for path in write_report(run, source, options.episode or 0, options.out or options.run / "report"):
         say(f"written to {path}")

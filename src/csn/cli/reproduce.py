@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 from rich.table import Table
 
-from csn.build import DATASETS, build_learner, data_entry, load_running_text
+from csn.building import build_learner
 from csn.cli.data import data_name, load
 from csn.cli.run_cells import run_all
 from csn.cli.terminal import console, given, say
 from csn.config import DataConfig
+from csn.data.registry import DATASETS, data_entry, load_running_text
 from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import check_precision, keep_freed_memory
@@ -47,7 +48,7 @@ def reproduce(options: argparse.Namespace) -> int:
     open_cells = cells if options.again else _without_results(cells, results)
     if not options.dry_run or options.budget is not None:
         for cell in open_cells:
-            check_precision(cell.config.model.precision, torch.device("cpu"))
+            check_precision(cell.config.precision, torch.device("cpu"))
     open_cells = _with_lengths(open_cells, everything, options, results)
     _show_plan(cells, open_cells, options, results)
     if options.dry_run:
@@ -129,7 +130,7 @@ def _data_of(cell: Cell) -> tuple[DataConfig, bool]:
     """What is to be loaded for a cell, and whether as a text."""
     data = cell.config.data
     own = DataConfig(data.name, image_size=data.image_size, bad_files=data.bad_files)
-    return own, cell.config.model.learner == "lstm-lm"
+    return own, cell.config.learner.trained_on == "text"
 
 
 def _problem_of(data: DataConfig, is_text: bool) -> str:
@@ -203,7 +204,7 @@ def _with_lengths(
             if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):
                 whom = "its other result" if settled.name == cell.name else settled.name
                 say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
-            elif settled is None and seconds is not None and cell.config.model.learner == "lstm-lm":
+            elif settled is None and seconds is not None and cell.config.learner.trained_on == "text":
                 say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
             elif settled is None and seconds is not None and problem_of(*_data_of(cell)):
                 say(f"{cell.name}: not measured, for its data are not there")
@@ -218,9 +219,8 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
     """Seconds of a training task and of a validation, with as many threads as the cell will have."""
     config = cell.config
     data = load(_data_of(cell)[0])
-    vocabulary = None if data.vocabulary is None else len(data.vocabulary)
     torch.manual_seed(0)
-    learner = build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
+    learner = build_learner(config, data.input_spec)
     keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

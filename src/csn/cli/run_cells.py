@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from csn.cli.terminal import progress_bar, say, stop_signal
-from csn.engine.pretrain import FOLDER as NAMING_FOLDER
-from csn.engine.pretrain import has_named, named_alike
+from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
+from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.engine.run import read_log
 from csn.experiments.tables.budget import seconds_of_tasks
 from csn.experiments.tables.cells import Asked, Cell
-from csn.experiments.tables.plan import named_by
+from csn.experiments.tables.plan import pretrained_by
 
 POLL = 1.0  # seconds between looks at running cells
 PROMPT = "$ csn "  # before a command in the log of its cell
@@ -102,10 +102,12 @@ def run_all(
 
 def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
     """The first cell for which no running one is just learning the names; the first of all if there is none such."""
-    naming = [
-        each.cell.config for each in running if each.cell.config.naming.epochs and not has_named(runs / each.cell.name)
+    pretraining = [
+        each.cell.config
+        for each in running
+        if each.cell.config.pretrain.epochs and not is_pretrained(runs / each.cell.name)
     ]
-    free = (cell for cell in waiting if not any(named_alike(cell.config, config) for config in naming))
+    free = (cell for cell in waiting if not any(pretrained_alike(cell.config, config) for config in pretraining))
     return next(free, waiting[0])
 
 
@@ -120,9 +122,9 @@ def _start(
     """The first command of a cell; what it prints goes to a file beside its run."""
     folder = options.runs / cell.name
     resume = folder.exists() and any(folder.iterdir())
-    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", NAMING_FOLDER))
-    named = None if goes_on else named_by(cell, all_cells, options.runs)
-    commands = [cell.train_command(options.runs, threads=threads, resume=resume, named=named)]
+    goes_on = any((folder / part / "last.safetensors").exists() for part in (".", PRETRAIN_FOLDER))
+    pretrained = None if goes_on else pretrained_by(cell, all_cells, options.runs)
+    commands = [cell.train_command(options.runs, threads=threads, resume=resume, pretrained=pretrained)]
     commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")
     return _Running(cell, tests, commands[1:], _spawn(commands[0], log), log)
@@ -151,12 +153,12 @@ def _next_command(each: _Running) -> str:
 
 def _phase(each: _Running, runs: Path) -> str:
     """What a cell is doing, where it is not training on tasks, before its name: a narrow terminal cuts that off."""
-    folder, epochs = runs / each.cell.name, each.cell.config.naming.epochs
+    folder, epochs = runs / each.cell.name, each.cell.config.pretrain.epochs
     if each.is_testing:
         return "testing "
-    if epochs and (folder / NAMING_FOLDER).exists() and not (folder / "log.jsonl").exists():
-        passes = sum("validation" in record for record in read_log(folder / NAMING_FOLDER))
-        return f"naming {min(passes + 1, epochs)}/{epochs} "
+    if epochs and (folder / PRETRAIN_FOLDER).exists() and not (folder / "log.jsonl").exists():
+        passes = sum("validation" in record for record in read_log(folder / PRETRAIN_FOLDER))
+        return f"pretraining {min(passes + 1, epochs)}/{epochs} "
     return ""
 
 

@@ -39,7 +39,7 @@ def show(options: argparse.Namespace) -> int:
             shot=shot,
             queries=options.queries,
             seed=EVALUATION_SEED,
-            support="examples" if run is None else run.learner.reads,
+            support="examples" if run is None else run.learner.support_of,
         )
         title = f"{split.capitalize()} task {options.episode} of {loaded.name}, {way}-way {shot}-shot"
         learner = None if run is None else run.learner

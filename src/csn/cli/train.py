@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from csn.build import load_running_text
 from csn.cli.data import data_name, load
 from csn.cli.terminal import prepare_machine, progress_bar, say, stop_signal
-from csn.config import Config, load_preset, merge, parse_option, preset_about, preset_names
+from csn.config import Config, load_preset, merge, parse_option
+from csn.data.registry import load_running_text
 from csn.engine.run import new_trainer, run_log
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
+from csn.presets import preset_about, preset_names
 
 
 def train(options: argparse.Namespace) -> int:
@@ -28,9 +29,9 @@ def train(options: argparse.Namespace) -> int:
     config = train_config(options)
     device = prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)
-    is_text = config.model.learner == "lstm-lm"
+    is_text = config.learner.trained_on == "text"
     loaded = load_running_text(config.data.name) if is_text else load(config.data)
-    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume, named=options.named)
+    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume, pretrained=options.pretrained)
     say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}"
@@ -70,11 +71,11 @@ def run_with_progress(trainer: TrainingLoop, folder: Path, should_stop: Callable
     """Train with a progress bar and a log, until done or asked to stop."""
     if trainer.first is not None and trainer.first.done:
         trainer.first.run()  # nothing left but to take its best network
-        say("the network has learned to name the training classes; now the tasks:")
+        say("the network is pretrained; now the tasks:")
     elif trainer.first is not None:
-        say("first the network learns to name the training classes:")
-        named = run_with_progress(trainer.first, trainer.first.folder, should_stop)
-        if named == "interrupted" or should_stop():  # perhaps in its last validation
+        say("first the network is pretrained as a classifier of the training classes:")
+        pretrained = run_with_progress(trainer.first, trainer.first.folder, should_stop)
+        if pretrained == "interrupted" or should_stop():  # perhaps in its last validation
             return "interrupted"
         say("and now the tasks:")
     with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from csn.core.neurons import Activation, ShiftRule
+from csn.learner import InputSpec
 
 Shifts = tuple[Tensor | None, ...]
 """beta_t of every adapted layer, (examples, ...) each; None leaves a layer as it is."""
@@ -33,6 +34,8 @@ class BaseLearner(nn.Module, ABC):
     activations: tuple[Activation, ...]
     """sigma of every adapted hidden layer."""
     shift_rule: ShiftRule
+    input_spec: InputSpec | None = None
+    """What it reads, if it says so."""
 
     @abstractmethod
     def check_input(self, x: Tensor) -> None:

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner
-from csn.core.conditioning import Conditioning, DirectFeedback, write
+from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, write
 from csn.core.memory import Attention, MemoryFunction, TaskMemory
-from csn.core.neurons import ShiftedLayers, shifted_layers
+from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
+from csn.core.parts import LearnerOptions, Parts, check_sizes
 from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, check_way, support_way
 from csn.learner import Encoded, FewShotLearner, ordinary
 
 GUARD_DRAWS = 32
 
 
-class CSN(FewShotLearner):
+class CSN(FewShotLearner[TaskMemory]):
     """A network that shifts its own activations by what it reads back from a memory of the task's examples.
 
     temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
@@ -29,6 +32,8 @@ class CSN(FewShotLearner):
     there is no error.
     shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
     """
+
+    attends = True
 
     def __init__(
         self,
@@ -49,16 +54,16 @@ class CSN(FewShotLearner):
             raise ValueError(
                 f"{type(conditioning).__name__} gives each neuron {expected} numbers, g takes {memory_function.size}"
             )
-        self.way = base.way
+        self.way, self.input_spec = base.way, base.input_spec
         self.base, self.key_function, self.memory_function = base, key_function, memory_function
         self.conditioning, self.attention = conditioning, attention
         self.shifted = shifted_layers(shifted, len(base.activations) + 1)
         if temperature is not None and temperature <= 0:
             raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
         self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
-        if guard:
+        if guard and not memory_function.weights()[0][0].is_meta:  # weights that are loaded need no helpful start
             self.guard_initialisation()
-        if quiet:
+        if quiet and not memory_function.weights()[0][0].is_meta:
             self.quieten_initialisation()
 
     def describe(self, support: Examples, way: int | None = None) -> TaskMemory:
@@ -77,6 +82,11 @@ class CSN(FewShotLearner):
         flat = self._flat(x)
         attention = self._attend(self.key_function(flat), task)
         return self._predict(self.base.stem(flat), attention, task)
+
+    @property
+    def embedding_network(self) -> nn.Module:
+        """The key function."""
+        return self.key_function
 
     def attend(self, x: Tensor, task: TaskMemory) -> Tensor:
         """Eq. 3: how much each query takes from each memory row. (b, m, *input) -> (b, m, n)."""
@@ -181,3 +191,62 @@ class CSN(FewShotLearner):
         bias = g.weights()[-1][1]
         if bias is not None:  # without one, g is a multiple of the gradient and writes nothing where there is none
             bias -= g(self.conditioning.rest(g.weights()[0][0]))
+
+
+@dataclass(frozen=True)
+class CSNOptions(LearnerOptions):
+    """Conditionally shifted neurons.
+
+    conditioning: "df", direct feedback (eq. 7), or "gradient" (eqs. 5-6).
+    feedback: of direct feedback; "end-to-end" trains the base learner through the error that it made.
+    shift_rule: eq. 1 ("squashed"), or an ablation of section 4.3.
+    shifted: the layers that shifts reach.
+    g: the memory function, "mlp" or the "simple" one of section 4.3.
+    g_units: of the layers of an MLP g.
+    temperature: none for raw cosines (eq. 3), or the initial value of a learned scale.
+    attention: "soft" (eq. 3), or "hard" (appendix A).
+    guard: start with a helpful g.
+    quiet: start with a g that writes nothing where there is no error.
+    """
+
+    name: ClassVar[str] = "csn"
+    adapts_base: ClassVar[bool] = True
+    conditioning: Literal["gradient", "df"] = "df"
+    feedback: Literal["detached", "end-to-end"] = "detached"
+    shift_rule: ShiftRule = "squashed"
+    shifted: ShiftedLayers = "all"
+    g: Literal["mlp", "simple"] = "mlp"
+    g_units: int = 20
+    temperature: float | None = None
+    attention: Attention = "soft"
+    guard: bool = True
+    quiet: bool = False
+
+    def build(self, parts: Parts) -> CSN:
+        """The base learner, then the key function, then g."""
+        check_sizes(self, "g_units")
+        base, key_function = parts.base_learner(self.shift_rule), parts.key_function()
+        conditioning: Conditioning
+        if self.conditioning == "df":
+            conditioning = DirectFeedback(end_to_end=self.feedback == "end-to-end")
+        elif self.feedback == "end-to-end":
+            raise ValueError("learner.feedback is of direct feedback: leave it out, or set learner.conditioning=df")
+        else:
+            conditioning = ErrorGradient(p=7.0 if self.g == "mlp" else None)  # a scalar g takes the raw gradient
+        g = MemoryFunction(
+            conditioning.size(base.way),
+            units=self.g_units,
+            layers=3 if self.g == "mlp" else 1,
+            bias=self.g == "mlp" or self.conditioning == "df",
+        )
+        return CSN(
+            base,
+            key_function,
+            g,
+            conditioning,
+            temperature=self.temperature,
+            attention=self.attention,
+            guard=self.guard,
+            quiet=self.quiet,
+            shifted=self.shifted,
+        )

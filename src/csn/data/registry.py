@@ -1,19 +1,23 @@
-"""What a data set that can be asked for is: one of a known name, or files of the user's own."""
+"""Data sets by name, or from files of the user's own. Reading this table loads neither torch nor any data."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from csn.data.fetch import Progress
-from csn.data.images.folder import SIZE, BadFiles, load_images
-from csn.data.source import Dataset
-from csn.data.text.files import load_text, running_text_of
-from csn.data.text.running import RunningText
+from csn import registry
 
+if TYPE_CHECKING:
+    from csn.data.fetch import Progress
+    from csn.data.source import Dataset
+    from csn.data.text.running import RunningText
+
+BadFiles = Literal["stop", "skip"]
+SIZE = 84  # pixels on a side that images of the user's own are resized to
 TEXTS = (".txt", ".txt.gz")
 
 
@@ -22,7 +26,8 @@ class LoadOptions:
     """How to load a data set.
 
     progress: called with what is done and what there is in all, of a download in bytes or of decoding in files.
-    image_size: pixels on a side, None for the set's own. bad_files: what to do about images that cannot be used.
+    image_size: pixels on a side, None for the set's own.
+    bad_files: what to do about images that cannot be used.
     """
 
     progress: Progress | None = None
@@ -35,13 +40,121 @@ class LoadOptions:
 
 
 @dataclass(frozen=True)
+class Loader:
+    """A function that is imported when it is called.
+
+    function: "module:name".
+    takes: which of the load options it takes.
+    options: what else it is called with.
+    """
+
+    function: str
+    takes: Literal["nothing", "progress", "images"] = "nothing"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, options: LoadOptions) -> Any:
+        """Load."""
+        given = {"nothing": {}, "progress": {"progress": options.progress}, "images": options.for_images()}
+        return pkgutil.resolve_name(self.function)(**given[self.takes], **self.options)
+
+
+@dataclass(frozen=True)
 class DataEntry:
-    """A data set of a known name. text: for a language model. resizable: its images can be had in any size."""
+    """A data set that can be asked for.
+
+    about: what it is, in a line.
+    load: the data set.
+    text: the same as running text, for a language model.
+    resizable: its images can be had in any size.
+    """
 
     about: str
     load: Callable[[LoadOptions], Dataset]
     text: Callable[[LoadOptions], RunningText] | None = None
     resizable: bool = False
+
+
+def _penn_treebank(about: str, **options: Any) -> DataEntry:
+    module = "csn.data.text.penn_treebank"
+    return DataEntry(
+        about,
+        Loader(f"{module}:load_penn_treebank", "progress", options),
+        Loader(f"{module}:penn_treebank_text", "progress", options),
+    )
+
+
+DATASETS: Mapping[str, DataEntry] = {
+    "strokes": DataEntry(
+        "characters drawn by random stroke programs; embedded, no download",
+        Loader("csn.data.images.strokes:load_strokes"),
+    ),
+    "omniglot": DataEntry(
+        "1623 handwritten characters, 1200 for training and 423 for testing at random (the paper's split)",
+        Loader("csn.data.images.omniglot:load_omniglot", "progress"),
+    ),
+    "omniglot-background": DataEntry(
+        "the same with the original split into background and evaluation alphabets",
+        Loader("csn.data.images.omniglot:load_omniglot", "progress", {"protocol": "background"}),
+    ),
+    "toy-language": DataEntry(
+        "sentences of a made-up language, one word blanked; embedded, no download",
+        Loader("csn.data.text.toy_language:load_toy_language"),
+        Loader("csn.data.text.toy_language:toy_text"),
+    ),
+    "king-james": DataEntry(
+        "49,000 clauses of the King James Bible, one word blanked; comes with csn[text], no download",
+        Loader("csn.data.text.files:load_king_james"),
+        Loader("csn.data.text.files:king_james_text"),
+    ),
+    "penn-treebank": _penn_treebank(
+        "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
+    ),
+    "penn-treebank-unread": _penn_treebank(
+        "the same with validation and test sentences that its language-model oracle has not read",
+        held_out_from="more",
+    ),
+    "penn-treebank-masked": _penn_treebank(
+        "the tasks of penn-treebank-unread with five times the training text, in which held-out words are unknown",
+        held_out_from="more",
+        training_text="masked",
+    ),
+    "mini-imagenet": DataEntry(
+        "100 classes of 600 photographs, 84 x 84, in the split of Ravi and Larochelle (the paper's); your own copy",
+        Loader("csn.data.images.mini_imagenet:load_mini_imagenet", "images"),
+        resizable=True,
+    ),
+    "tiny-imagenet-fewshot": DataEntry(
+        "a stand-in of that shape: 100 classes of 550 photographs, 64 x 64, of Tiny ImageNet; your own copy",
+        Loader("csn.data.images.mini_imagenet:load_tiny_imagenet", "images"),
+        resizable=True,
+    ),
+}
+
+
+def dataset_names() -> list[str]:
+    """Every data set that has a name: csn's own, and those of other packages."""
+    return [*DATASETS, *(name for name in registry.names("dataset") if name not in DATASETS)]
+
+
+def data_entry(name: str) -> DataEntry:
+    """The data set of a known name, or the one that the files of a path make."""
+    if name in registry.names("dataset"):
+        if name in DATASETS:
+            raise registry.PartError(
+                f"data set {name!r} comes with csn and {registry.packages('dataset')[name]}: uninstall the latter"
+            )
+        entry = registry.load("dataset", name)
+        if not isinstance(entry, DataEntry):
+            raise registry.PartError(f"data set {name!r} leads to {entry!r}, where a DataEntry belongs")
+        return entry
+    if name in DATASETS:
+        return DATASETS[name]
+    if (path := as_path(name)) is None:
+        raise ValueError(
+            f"{registry.unknown('data set', name, dataset_names())}; or give a text file (.txt), or the path of a "
+            f"folder, zip archive or CSV list of images"
+        )
+    return own_entry(path)
 
 
 def as_path(name: str) -> Path | None:
@@ -54,9 +167,33 @@ def as_path(name: str) -> Path | None:
 def own_entry(path: Path) -> DataEntry:
     """Images in a folder, a zip archive or a CSV list; or a text of one sentence a line, packed with gzip or not."""
     if path.name.endswith(TEXTS):
-        return DataEntry("a text of your own", lambda _: load_text(path), lambda _: running_text_of(path))
-    return DataEntry(
-        "images of your own",
-        lambda options: load_images(path, **options.for_images() | {"size": options.image_size or SIZE}),
-        resizable=True,
-    )
+        module = "csn.data.text.files"
+        return DataEntry(
+            "a text of your own",
+            Loader(f"{module}:load_text", options={"paths": path}),
+            Loader(f"{module}:running_text_of", options={"paths": path}),
+        )
+
+    def load(options: LoadOptions) -> Dataset:
+        from csn.data.images.folder import load_images
+
+        return load_images(path, **options.for_images() | {"size": options.image_size or SIZE})
+
+    return DataEntry("images of your own", load, resizable=True)
+
+
+def load_data(name: str, options: LoadOptions | None = None) -> Dataset:
+    """A data set by name, or from the path of images or of a text (one sentence a line)."""
+    options, entry = options or LoadOptions(), data_entry(name)
+    if options.image_size is not None and not entry.resizable:
+        raise ValueError(f"{name} comes in one size: leave out the image size, got {options.image_size}")
+    return entry.load(options)
+
+
+def load_running_text(name: str, options: LoadOptions | None = None) -> RunningText:
+    """A text by name or path, for a language model."""
+    text = data_entry(name).text
+    if text is None:
+        texts = ", ".join(other for other, entry in DATASETS.items() if entry.text)
+        raise ValueError(f"a language model needs a text, {name!r} is none: choose one of {texts}")
+    return text(options or LoadOptions())

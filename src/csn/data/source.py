@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from csn.episode import Episode, Examples, SupportOf
+from csn.learner import InputSpec
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -63,6 +64,12 @@ class Dataset:
     name: str
     splits: Mapping[Split, ClassExamples]
     vocabulary: tuple[str, ...] | None = None
+
+    @property
+    def input_spec(self) -> InputSpec:
+        """What a learner of these data reads."""
+        vocabulary = None if self.vocabulary is None else len(self.vocabulary)
+        return InputSpec(tuple(self.splits["train"].x.shape[1:]), vocabulary)
 
     def __post_init__(self) -> None:
         seen: dict[str, Split] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ def summarise(accuracies: Sequence[float]) -> Accuracy:
 
 @torch.no_grad()
 def evaluate(
-    learner: FewShotLearner,
+    learner: FewShotLearner[Any],
     source: EpisodeSource,
     tasks: int,
     *,
@@ -74,7 +74,7 @@ def evaluate(
 
 @torch.no_grad()
 def encodings_for(
-    learner: FewShotLearner, source: EpisodeSource, tasks: int, device: torch.device | str
+    learner: FewShotLearner[Any], source: EpisodeSource, tasks: int, device: torch.device | str
 ) -> Encodings | None:
     """Room for the examples of a source's first `tasks` episodes as a learner in evaluation mode encodes them.
 
@@ -101,7 +101,7 @@ class Encodings:
 
     def __init__(
         self,
-        learner: FewShotLearner,
+        learner: FewShotLearner[Any],
         source: EpisodeSource,
         device: torch.device | str,
         rows: np.ndarray,

@@ -11,8 +11,6 @@ import warnings
 
 import torch
 
-from csn.networks.precision import Precision
-
 # Convolutions as networks have them, forward and back, in either precision; fails if bfloat16 is slower: where it is
 # emulated it takes three times as long, where a processor has instructions for it a third.
 _PROBE = """
@@ -46,16 +44,16 @@ def choose_device(name: str) -> torch.device:
         raise ValueError(f"cannot read the device {name!r} ({error}): give cpu, cuda, cuda:1, mps or auto") from error
 
 
-def check_precision(precision: Precision, device: torch.device) -> None:
+def check_precision(precision: str, device: torch.device) -> None:
     """Raise ValueError if a device cannot convolve in a precision, or only more slowly than in float32."""
     if precision == "bfloat16" and not _gains_by_bfloat16(device.type):
         raise ValueError(
             f"convolving in bfloat16 fails or gains nothing on this machine's {device.type}: take float32, with --set "
-            f"model.precision=float32 where a preset or table has bfloat16"
+            f"network.precision=float32 where a preset or table has bfloat16"
         )
 
 
-def usable_precision(precision: Precision) -> Precision:
+def usable_precision(precision: str) -> str:
     """The one to open a trained model in: its own, or float32 where this machine's processor has no use for that."""
     if precision == "bfloat16" and not _gains_by_bfloat16("cpu"):
         warnings.warn("this machine gains nothing by bfloat16: the model is read in float32", RuntimeWarning, 2)

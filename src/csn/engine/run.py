@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -20,12 +19,12 @@ import torch
 
 from csn import __version__
 from csn.baselines.lstm_lm import LanguageModel
-from csn.build import build_learner
-from csn.config import Config, config_from_json
+from csn.building import build_learner
+from csn.config import Config, config_from_json, merge
 from csn.data.source import Dataset, EpisodeSource
 from csn.data.text.running import RunningText
 from csn.data.varied import VariedSource
-from csn.engine import pretrain as naming
+from csn.engine import pretrain as pretraining
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
@@ -33,9 +32,9 @@ from csn.engine.lengthen import lengthened, restate
 from csn.engine.lock import lock_folder
 from csn.engine.machine import check_precision, usable_precision
 from csn.engine.origin import origin
-from csn.engine.pretrain import NamingTrainer
+from csn.engine.pretrain import PretrainTrainer
 from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
-from csn.learner import FewShotLearner
+from csn.learner import FewShotLearner, InputSpec
 
 LOG_EVERY = 100  # tasks
 VALIDATION_QUERIES = 5
@@ -47,7 +46,7 @@ class TrainedRun:
 
     folder: Path
     config: Config
-    learner: FewShotLearner
+    learner: FewShotLearner[Any]
     metadata: dict[str, Any]
     origin: dict[str, Any]
     log: list[dict[str, Any]]
@@ -60,12 +59,13 @@ def new_trainer(
     *,
     device: torch.device,
     resume: bool = False,
-    named: Path | None = None,
+    pretrained: Path | None = None,
 ) -> TrainingLoop:
     """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped: before its
     end, or there if this one is longer.
 
-    data: classes for episodes, or running text for a language model. named: a run whose named network to begin with.
+    data: classes for episodes, or running text for a language model.
+    pretrained: a run whose pretrained network to begin with.
     """
     text, data = (data, data.tasks) if isinstance(data, RunningText) else (None, data)
     input_shape = tuple(data.splits["train"].x.shape[1:])
@@ -80,34 +80,36 @@ def new_trainer(
     }
     if data.vocabulary is not None:
         about["vocabulary"] = describe_vocabulary(data.vocabulary)
-    check_precision(config.model.precision, device)
-    learner = build_learner(config.model, input_shape, config.data.way, vocabulary_size(about))
+    check_precision(config.precision, device)
+    learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop
     if text is None:
         trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
     elif isinstance(learner, LanguageModel):
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
-        raise ValueError(f"running text is for learner 'lstm-lm', got {config.model.learner!r}: give its tasks")
-    first: NamingTrainer | None = None
-    if config.naming.epochs:
-        first = NamingTrainer(
+        raise ValueError(f"running text is for learner 'lstm-lm', got {config.learner.name!r}: give its tasks")
+    first: PretrainTrainer | None = None
+    if config.pretrain.epochs:
+        first = PretrainTrainer(
             learner,
-            config.model.key_size,
-            config.naming,
+            config.key.size if config.key else 0,
+            config.pretrain,
             config.train,
             data.splits["train"],
             validation,
-            folder / naming.FOLDER,
+            folder / pretraining.FOLDER,
             about=about,
             device=device,
         )
-    elif named is not None:
-        raise ValueError(f"{config.preset} ({config.recipe}) learns no names first: leave out --named")
+    elif pretrained is not None:
+        raise ValueError(f"{config.preset} ({config.recipe}) has no pretraining: leave out --pretrained")
     trainer.first = first
     # A run may have died before its first checkpoint.
     begun = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
-    taken = None if begun or named is None or first is None else naming.check_named(named, first, config)
+    taken = None
+    if pretrained is not None and first is not None and not begun:
+        taken = pretraining.check_pretrained(pretrained, first, config)
     trainer.lock = lock_folder(folder)
     if not begun:
         write_atomically(folder / "config.json", config.to_json().encode())
@@ -115,7 +117,7 @@ def new_trainer(
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     if taken is not None and first is not None:
-        naming.take_over(taken, first)  # after config.json: a run that has checkpoints has everything
+        pretraining.take_over(taken, first)  # after config.json: a run that has checkpoints has everything
     if begun and trainer.last.exists():
         trainer.resume(same_configuration)
         trainer.first = None
@@ -169,23 +171,42 @@ def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
     return TrainedRun(folder, config, learner, metadata, trained_by, read_log(folder))
 
 
-def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner, Config, dict[str, Any]]:
+def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner[Any], Config, dict[str, Any]]:
     """A trained model from its checkpoint alone, ready to predict, with its configuration and metadata."""
     tensors, metadata = load_checkpoint(path)
     if "about" not in metadata:
         raise ValueError(f"{path} holds no trained model: give the checkpoint of a run, e.g. RUN/best.safetensors")
     about = metadata["about"]
     config = config_from_json(json.dumps(about["config"]))
-    model = config.model if attention is None else dataclasses.replace(config.model, attention=attention)  # type: ignore[arg-type]
-    model = dataclasses.replace(model, precision=usable_precision(model.precision))
-    learner = build_learner(model, tuple(about["input"]), config.data.way, vocabulary_size(about))
+    learner = empty_learner(_as_used(config, attention), input_spec(about))
     learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     return learner.eval(), config, metadata
+
+
+def _as_used(config: Config, attention: str | None) -> Config:
+    """`config` with another attention, and in a precision that this machine gains by."""
+    if attention is not None and attention != config.learner.attention:
+        config = merge(config, {"learner": {"attention": attention}})
+    if config.precision != "float32":
+        config = merge(config, {"network": {"precision": usable_precision(config.precision)}})
+    return config
+
+
+def empty_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
+    """A learner whose weights are yet to be loaded: none is drawn."""
+    with torch.device("meta"):
+        learner = build_learner(config, spec)
+    return learner.to_empty(device="cpu")
 
 
 def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
     """How many words, and a sha256 of them in order: what a network's word ids mean."""
     return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
+
+
+def input_spec(about: dict[str, Any]) -> InputSpec:
+    """What a run's network reads."""
+    return InputSpec(tuple(about["input"]), vocabulary_size(about))
 
 
 def vocabulary_size(about: dict[str, Any]) -> int | None:
@@ -235,7 +256,7 @@ def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
     kept = [record for record in read_log(folder) if record["tasks"] <= from_tasks]
     path = folder / "log.jsonl"
     write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-    before = kept or read_log(folder / naming.FOLDER)  # what came first counts as time of the run
+    before = kept or read_log(folder / pretraining.FOLDER)  # what came first counts as time of the run
     earlier = before[-1]["seconds"] if before else 0.0
     started = time.monotonic()
     steps: list[StepReport] = []

@@ -70,7 +70,7 @@ class TrainingLoop(ABC):
 
     def __init__(
         self,
-        learner: FewShotLearner,
+        learner: FewShotLearner[Any],
         config: TrainConfig,
         folder: Path,
         *,
@@ -183,7 +183,7 @@ class Trainer(TrainingLoop):
 
     def __init__(
         self,
-        learner: FewShotLearner,
+        learner: FewShotLearner[Any],
         config: TrainConfig,
         training: EpisodeSource | VariedSource,
         validation: EpisodeSource,
@@ -217,7 +217,7 @@ def check_counts(config: TrainConfig) -> None:
             raise ValueError(f"train.{name} must be at least {least}, got {value}")
 
 
-def model_tensors(learner: FewShotLearner) -> dict[str, Tensor]:
+def model_tensors(learner: FewShotLearner[Any]) -> dict[str, Tensor]:
     """A learner's parameters and buffers as named tensors: model.NAME."""
     return {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
 

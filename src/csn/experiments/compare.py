@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import build_learner
+from csn.building import build_learner
 from csn.config import Config, config_from_json, load_preset, merge, parse_option
 from csn.core.model import CSN
 from csn.data.source import Dataset, EpisodeSource
@@ -83,14 +83,14 @@ def contenders(
     """One for each name, PRESET or PRESET:RECIPE, all to learn from the same tasks and nothing else."""
     equal: dict[str, dict[str, Any]] = {
         "data": {"name": data, "way": way, "shot": shot, "queries": queries},
-        "naming": {"epochs": 0},
+        "pretrain": {"epochs": 0},
         "train": {"tasks": tasks, "seed": seed},
     }
     ours = {f"{section}.{name}" for section, values in equal.items() for name in values} | {"train.validate_every"}
     if useless := sorted(ours & {change.partition("=")[0].strip() for change in changes}):
         raise ValueError(
             f"--set {', '.join(useless)}: the same for all learners of a comparison; tasks have options of their own "
-            f"(--tasks, --way, --shot, --queries, --seed, --data), names are not learned first, and all validate alike"
+            f"(--tasks, --way, --shot, --queries, --seed, --data), there is no pretraining, and all validate alike"
         )
     found = []
     for name in names:
@@ -99,7 +99,7 @@ def contenders(
         for change in changes:
             config = merge(config, parse_option(change))
         config = merge(config, equal)
-        if config.model.learner == "lstm-lm":
+        if config.learner.trained_on == "text":
             raise ValueError(f"{name!r} is trained on running text, not on tasks: it cannot be compared at equal cost")
         found.append(_validated(Contender(name, config, folder / name.replace(":", "-"))))
     if len({contender.folder for contender in found}) < len(found):
@@ -121,7 +121,7 @@ def within_budget(contender: Contender, data: Dataset, seconds: float, device: t
     return _with_tasks(contender, per_step * max(1, round(seconds / seconds_of_step(step))))
 
 
-def untrained(contender: Contender, data: Dataset) -> FewShotLearner:
+def untrained(contender: Contender, data: Dataset) -> FewShotLearner[Any]:
     """The learner before training; a ValueError if it is not for this kind of data."""
     torch.manual_seed(contender.config.train.seed)
     return _build(contender.config, data)
@@ -138,7 +138,7 @@ def result_of(
 ) -> dict[str, Any]:
     """Its result file, made or read: accuracy on the first `tasks` test tasks, the same for all contenders."""
     source, path = _test_source(contender.config, data, queries), contender.folder / "result.json"
-    setting = setting_of(source, tasks, contender.config.model.attention)
+    setting = setting_of(source, tasks, contender.config.learner.attention)
     best = contender.folder / "best.safetensors"
     if path.exists() and path.stat().st_mtime_ns >= best.stat().st_mtime_ns:
         content = read_result(path)
@@ -226,16 +226,17 @@ def _validated(contender: Contender) -> Contender:
     return dataclasses.replace(contender, config=merge(contender.config, {"train": {"validate_every": every}}))
 
 
-def _build(config: Config, data: Dataset) -> FewShotLearner:
-    vocabulary = None if data.vocabulary is None else len(data.vocabulary)
-    return build_learner(config.model, tuple(data.splits["train"].x.shape[1:]), config.data.way, vocabulary)
+def _build(config: Config, data: Dataset) -> FewShotLearner[Any]:
+    return build_learner(config, data.input_spec)
 
 
 def _floor(config: Config, data: Dataset) -> nn.Module:
     """The two networks of a CSN of the same size for this data."""
     preset = load_preset(FLOORS["images" if data.vocabulary is None else "sentences"])
-    alike = {"filters": config.model.filters, "precision": config.model.precision}
-    csn = _build(merge(preset, {"data": {"way": config.data.way}, "model": alike}), data)
+    size = (config.as_dict()["network"] or config.as_dict()["learner"]).items()
+    alike = {name: value for name, value in size if name in ("filters", "precision")}
+    network = {} if data.vocabulary is not None else alike
+    csn = _build(merge(preset, {"data": {"way": config.data.way}, "network": network}), data)
     assert isinstance(csn, CSN)
     return floor_of(csn)
 

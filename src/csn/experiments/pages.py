@@ -146,7 +146,7 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
     lines.append("|---|---|---|---|---|---|---|")
     for each in arms_of(rows):
         result = each.seeds[0]
-        model = (f"`{result.preset}`", result.recipe, result.naming, result.data if several else "", result.tasks)
+        model = (f"`{result.preset}`", result.recipe, result.pretraining, result.data if several else "", result.tasks)
         cells = [", ".join(filter(None, model)), arm(result), over_seeds(each.seeds)]
         cells += [_against(each), each.paper, _cost(each.seeds)]
         lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")

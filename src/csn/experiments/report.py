@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
+from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
 from csn.engine.run import TrainedRun, read_log
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import results_in
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def write_report(run: TrainedRun, source: EpisodeSource, index: int, folder: Path) -> list[Path]:
     """Write learning_curve.png, episode.png (episode `index` of `source`) and report.md; the files written.
 
-    Where training classes were named first, naming_curve.png too.
+    After a pretraining, pretraining_curve.png too.
     """
     if not run.log:
         raise ValueError(f"{run.folder / 'log.jsonl'} is missing or empty: there is no training to report")
@@ -34,15 +35,17 @@ def write_report(run: TrainedRun, source: EpisodeSource, index: int, folder: Pat
     about = f"{source.split.capitalize()} task {index} of {source.data.name}, {source.way}-way {source.shot}-shot"
     curve, episode = learning_curve(run.log, title=title), task_figure(source, index, run.learner, title=about)
     contents = {"learning_curve.png": png(curve), "episode.png": png(episode)}
-    if named := read_log(run.folder / "naming"):
-        contents["naming_curve.png"] = png(learning_curve(named, title=f"{title}: naming first", naming=True))
-    contents["report.md"] = _markdown(run, title, about, named=bool(named)).encode()
+    if pretraining := read_log(run.folder / PRETRAIN_FOLDER):
+        contents["pretraining_curve.png"] = png(
+            learning_curve(pretraining, title=f"{title}: pretraining", pretraining=True)
+        )
+    contents["report.md"] = _markdown(run, title, about, pretrained=bool(pretraining)).encode()
     for name, content in contents.items():
         write_atomically(folder / name, content)
     return [folder / name for name in contents]
 
 
-def task_figure(source: EpisodeSource, index: int, learner: FewShotLearner | None, *, title: str) -> Figure:
+def task_figure(source: EpisodeSource, index: int, learner: FewShotLearner[Any] | None, *, title: str) -> Figure:
     """Episode `index` as a picture: of images, or of sentences."""
     if source.data.vocabulary is not None:
         return sentence_figure(task_in_words(source, index, learner), title=title)
@@ -50,13 +53,13 @@ def task_figure(source: EpisodeSource, index: int, learner: FewShotLearner | Non
     return episode_figure(source.batch(index, 1), names=names, learner=learner, title=title)
 
 
-def task_in_words(source: EpisodeSource, index: int, learner: FewShotLearner | None) -> SentenceTask:
+def task_in_words(source: EpisodeSource, index: int, learner: FewShotLearner[Any] | None) -> SentenceTask:
     """Episode `index` of a text, with a learner's answers."""
     names = episode_names(source, index)
     return sentence_task(source.batch(index, 1), source.data.vocabulary or (), names, learner)
 
 
-def _markdown(run: TrainedRun, title: str, about: str, *, named: bool) -> str:
+def _markdown(run: TrainedRun, title: str, about: str, *, pretrained: bool) -> str:
     """report.md."""
     config, last = run.config, run.log[-1]
     unit, chosen = "tasks", ""
@@ -67,7 +70,7 @@ def _markdown(run: TrainedRun, title: str, about: str, *, named: bool) -> str:
     rows = [row for path in sorted(run.folder.glob("result-*.json")) for row in _result_rows(path, model)]
     table = ["| tasks | attention | learner | accuracy, 95 % interval |\n|---|---|---|---|", *rows]
     results = "\n".join(table) if rows else f"None yet: `csn evaluate {run.folder}` measures it."
-    naming = "![Naming the training classes, before any task](naming_curve.png)\n\n" if named else ""
+    curve = "![Pretraining on the training classes](pretraining_curve.png)\n\n" if pretrained else ""
     return f"""# {title}
 
 | | |
@@ -87,7 +90,7 @@ def _markdown(run: TrainedRun, title: str, about: str, *, named: bool) -> str:
 
 ## Learning curve
 
-{naming}![Accuracy and loss over training tasks](learning_curve.png)
+{curve}![Accuracy and loss over training tasks](learning_curve.png)
 
 ## A task
 

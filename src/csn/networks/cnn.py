@@ -7,7 +7,8 @@ convolution are laid out (height, width, filters), the memory order of channels_
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
+from csn.core.parts import NetworkOptions, check_sizes, image_shape
+from csn.learner import InputSpec
 from csn.networks.precision import Precision, convolving_in
 
 Norm = Literal["none", "batch", "group"]
@@ -73,7 +76,7 @@ class CNN(BaseLearner):
         shift_rule: ShiftRule = "squashed",
     ) -> None:
         super().__init__()
-        self.image, self.way, self.shift_rule = image, way, shift_rule
+        self.image, self.way, self.shift_rule, self.input_spec = image, way, shift_rule, InputSpec(tuple(image))
         self.activations = (RELU,) * self.adapted_layers
         self.lower = ConvStack(image[0], filters, self.stem_layers, norm=norm, dropout=dropout[0], precision=precision)
         self.adapted = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(self.adapted_layers))
@@ -103,6 +106,70 @@ class CNN(BaseLearner):
             x = pool(h.permute(0, 3, 1, 2))
         a = self.output(self.output_dropout(x.flatten(1)))
         return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))
+
+
+class CNNKey(nn.Module):
+    """A CNN of the base learner's shape: five convolutions, then a linear layer to the key (section 4.1)."""
+
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        *,
+        size: int = 64,
+        filters: int = 64,
+        layers: int = 5,
+        norm: Norm = "none",
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__()
+        self.image = image
+        self.convolutions = ConvStack(image[0], filters, layers, norm=norm, precision=precision)
+        self.output = nn.Linear(filters * pooled_size(image, layers), size)
+        he_initialise(self.modules())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, channels, h, w) -> (examples, d)."""
+        check_images(x, self.image)
+        return self.output(self.convolutions(x).flatten(1))
+
+
+@dataclass(frozen=True)
+class CNNOptions(NetworkOptions):
+    """The networks of adaCNN.
+
+    filters: of every convolution.
+    dropout: rates for the base learner's input and the inputs of its last convolution and its softmax layer.
+    norm: after the convolutions that no shift reaches, and after those of the key function.
+    precision: in which those convolve.
+    """
+
+    name: ClassVar[str] = "cnn"
+    base_only: ClassVar[tuple[str, ...]] = ("dropout",)
+    filters: int = 64
+    dropout: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    norm: Norm = "none"
+    precision: Precision = "float32"
+
+    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> CNN:
+        """Five convolutions and a softmax layer."""
+        check_sizes(self, "filters")
+        image = image_shape(spec, "network cnn")
+        return CNN(
+            image,
+            way,
+            filters=self.filters,
+            dropout=self.dropout,
+            norm=self.norm,
+            precision=self.precision,
+            shift_rule=shift_rule,
+        )
+
+    def key_function(self, spec: InputSpec, size: int) -> CNNKey:
+        """Five convolutions and a linear layer."""
+        check_sizes(self, "filters")
+        image = image_shape(spec, "network cnn")
+        return CNNKey(image, size=size, filters=self.filters, norm=self.norm, precision=self.precision)
 
 
 class GroupNorm(nn.GroupNorm):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts
 from csn.core.neurons import ShiftRule
+from csn.learner import InputSpec
 from csn.networks.ffn import FFN
+from csn.networks.lstm import SentenceNetworkOptions
 from csn.networks.sentences import SentenceEncoder, Until, check_sentences
 
 
@@ -37,6 +42,7 @@ class EncodedFFN(BaseLearner):
             vocabulary, embedding=embedding, units=units, layers=layers, dropout=embedding_dropout, until=until
         )
         self.ffn = FFN(units, way, units=units, layers=self.ffn_layers, dropout=dropout, shift_rule=shift_rule)
+        self.input_spec = InputSpec((0,), vocabulary)
         self.way, self.activations, self.shift_rule = way, self.ffn.activations, shift_rule
 
     def check_input(self, x: Tensor) -> None:
@@ -50,3 +56,35 @@ class EncodedFFN(BaseLearner):
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 in every layer of the FFN."""
         return self.ffn.head(features, shifts)
+
+
+@dataclass(frozen=True)
+class EncodedFFNOptions(SentenceNetworkOptions):
+    """The networks of LSTM + adaFFN.
+
+    units: of the encoder and of the FFN.
+    layers: of the encoder; the FFN has three.
+    embedding: numbers in a word embedding.
+    embedding_dropout: rate on single numbers of the embeddings.
+    until: how far the encoder reads a sentence.
+    dropout: rate on the inputs of every layer of the FFN.
+    """
+
+    name: ClassVar[str] = "lstm-ffn"
+    base_only: ClassVar[tuple[str, ...]] = ("dropout",)
+    layers: int = 2
+    dropout: float = 0.0
+
+    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> EncodedFFN:
+        """An LSTM encoder and an FFN."""
+        return EncodedFFN(
+            self.vocabulary(spec),
+            way,
+            embedding=self.embedding,
+            units=self.units,
+            layers=self.layers,
+            embedding_dropout=self.embedding_dropout,
+            dropout=self.dropout,
+            until=self.until,
+            shift_rule=shift_rule,
+        )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, Activation, ShiftRule, shifted_activation, shifted_logits
+from csn.core.parts import NetworkOptions, check_sizes
+from csn.learner import InputSpec
 
 
 class FFN(BaseLearner):
@@ -29,7 +33,7 @@ class FFN(BaseLearner):
         if layers < 1 or units < 1:
             raise ValueError(f"an FFN needs at least one layer of one unit, got {layers} of {units}")
         sizes = [inputs] + [units] * (layers - 1)
-        self.inputs, self.way, self.shift_rule = inputs, way, shift_rule
+        self.inputs, self.way, self.shift_rule, self.input_spec = inputs, way, shift_rule, InputSpec((inputs,))
         self.activations = (activation,) * (layers - 1)
         self.hidden = nn.ModuleList(nn.Linear(i, o) for i, o in itertools.pairwise(sizes))
         self.output = nn.Linear(sizes[-1], way)
@@ -60,3 +64,58 @@ class FFN(BaseLearner):
             h = self.dropout(shifted_activation(a, shifts[t] if shifts else None, sigma, self.shift_rule))
         a = self.output(h)
         return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))
+
+
+class MLPKey(nn.Module):
+    """A multi-layer perceptron with a linear output layer; inputs of any shape are flattened."""
+
+    def __init__(self, inputs: int, *, size: int = 64, units: int = 128, layers: int = 3) -> None:
+        super().__init__()
+        if layers < 1 or units < 1:
+            raise ValueError(f"an MLP needs at least one layer of one unit, got {layers} of {units}")
+        self.inputs = inputs
+        sizes = [inputs] + [units] * (layers - 1)
+        hidden = [module for i, o in itertools.pairwise(sizes) for module in (nn.Linear(i, o), nn.ReLU())]
+        self.layers = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(sizes[-1], size))
+        he_initialise(self.modules())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, *input) -> (examples, d)."""
+        if x.ndim < 2 or math.prod(x.shape[1:]) != self.inputs:
+            raise ValueError(f"this network takes {self.inputs} numbers per example, got {tuple(x.shape[1:])}")
+        return self.layers(x)
+
+
+@dataclass(frozen=True)
+class FFNOptions(NetworkOptions):
+    """The networks of adaFFN; inputs of any shape are flattened.
+
+    units: of every hidden layer.
+    layers: with the output layer.
+    dropout: rate on the inputs of every layer of the base learner.
+    """
+
+    name: ClassVar[str] = "ffn"
+    base_only: ClassVar[tuple[str, ...]] = ("dropout",)
+    units: int = 128
+    layers: int = 3
+    dropout: float = 0.0
+
+    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> FFN:
+        """Fully connected layers."""
+        check_sizes(self, "units", "layers")
+        return FFN(
+            _numbers(spec), way, units=self.units, layers=self.layers, dropout=self.dropout, shift_rule=shift_rule
+        )
+
+    def key_function(self, spec: InputSpec, size: int) -> MLPKey:
+        """Fully connected layers with a linear output."""
+        check_sizes(self, "units", "layers")
+        return MLPKey(_numbers(spec), size=size, units=self.units, layers=self.layers)
+
+
+def _numbers(spec: InputSpec) -> int:
+    """Of an example."""
+    if spec.vocabulary is not None:
+        raise ValueError("network ffn does not read sentences: choose lstm or lstm-ffn, or data with images")
+    return math.prod(spec.shape)

@@ -6,14 +6,28 @@ query is shifted by step t of the support; `align` says how sentences of unequal
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, start_uniform
+from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import TANH, ShiftRule, shifted_logits
+from csn.core.parts import Kind, NetworkOptions, check_sizes, vocabulary_size
+from csn.learner import InputSpec
 from csn.networks.recurrence import Packing, lstm_layer, pack
-from csn.networks.sentences import PAD, Alignment, Until, WordEmbedding, aligned, check_sentences, read_until
+from csn.networks.sentences import (
+    PAD,
+    Alignment,
+    SentenceEncoder,
+    Until,
+    WordEmbedding,
+    aligned,
+    check_sentences,
+    read_until,
+)
 
 
 class LSTMLayer(nn.Module):
@@ -60,7 +74,7 @@ class LSTM(BaseLearner):
         if layers < 1 or units < 1:
             raise ValueError(f"an LSTM needs at least one layer of one unit, got {layers} of {units}")
         self.way, self.align, self.until, self.shift_rule = way, align, until, shift_rule
-        self.activations = (TANH,) * layers
+        self.activations, self.input_spec = (TANH,) * layers, InputSpec((0,), vocabulary)
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.layers = nn.ModuleList(LSTMLayer(units if layer else embedding, units) for layer in range(layers))
         self.output = nn.Linear(units, way)
@@ -93,3 +107,97 @@ class LSTM(BaseLearner):
             preactivations.append(c)
         a = self.output(h[packing.last])
         return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))
+
+
+class LSTMKey(nn.Module):
+    """A plain LSTM over the sentence; the key is a projection of its state after the last word it reads."""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        size: int = 64,
+        embedding: int = 100,
+        units: int = 300,
+        layers: int = 1,
+        dropout: float = 0.0,
+        until: Until = "end",
+    ) -> None:
+        super().__init__()
+        self.encoder = SentenceEncoder(
+            vocabulary, embedding=embedding, units=units, layers=layers, dropout=dropout, until=until
+        )
+        self.output = nn.Linear(units, size)
+        he_initialise([self.output])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, T) -> (examples, d)."""
+        return self.output(self.encoder(x))
+
+
+@dataclass(frozen=True)
+class SentenceNetworkOptions(NetworkOptions):
+    """What the networks for sentences have in common.
+
+    units: of every LSTM layer.
+    layers: of the LSTM, and of that of a key function of the same shape.
+    embedding: numbers in a word embedding.
+    embedding_dropout: rate on single numbers of the embeddings.
+    until: how far a sentence is read.
+    """
+
+    reads: ClassVar[Kind] = "sentences"
+    default_key: ClassVar[str] = "neighbours"
+    units: int = 300
+    layers: int = 1
+    embedding: int = 100
+    embedding_dropout: float = 0.0
+    until: Until = "end"
+
+    def vocabulary(self, spec: InputSpec) -> int:
+        """The number of words, once all sizes are known to be right."""
+        check_sizes(self, "units", "layers", "embedding")
+        return vocabulary_size(spec, f"network {self.name}")
+
+    def key_function(self, spec: InputSpec, size: int) -> LSTMKey:
+        """A plain LSTM and a linear layer; its embeddings are its own."""
+        return LSTMKey(
+            self.vocabulary(spec),
+            size=size,
+            embedding=self.embedding,
+            units=self.units,
+            layers=self.layers,
+            dropout=self.embedding_dropout,
+            until=self.until,
+        )
+
+
+@dataclass(frozen=True)
+class LSTMOptions(SentenceNetworkOptions):
+    """The networks of adaLSTM.
+
+    units: of every LSTM layer.
+    layers: of the LSTM, and of that of a key function of the same shape.
+    embedding: numbers in a word embedding.
+    embedding_dropout: rate on single numbers of the embeddings.
+    until: how far a sentence is read.
+    align: which steps of two sentences correspond.
+    """
+
+    name: ClassVar[str] = "lstm"
+    base_only: ClassVar[tuple[str, ...]] = ("align",)
+    align: Alignment = "blank"
+
+    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> LSTM:
+        """LSTM layers and a softmax layer."""
+        return LSTM(
+            self.vocabulary(spec),
+            way,
+            embedding=self.embedding,
+            units=self.units,
+            layers=self.layers,
+            dropout=self.embedding_dropout,
+            align=self.align,
+            until=self.until,
+            shift_rule=shift_rule,
+        )

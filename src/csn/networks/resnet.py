@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,8 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
+from csn.core.parts import NetworkOptions, check_sizes, image_shape
+from csn.learner import InputSpec
 from csn.networks.cnn import Norm, channels_last, check_images, normalisation
 from csn.networks.precision import Precision, convolving_in
 
@@ -106,7 +110,7 @@ class ResNet(BaseLearner):
     ) -> None:
         super().__init__()
         check_side(image)
-        self.image, self.way, self.shift_rule = image, way, shift_rule
+        self.image, self.way, self.shift_rule, self.input_spec = image, way, shift_rule, InputSpec(tuple(image))
         self.activations = (RELU,) * 3
         *lower, last = (scaled(filters, width) for filters in FILTERS)
         features, units = scaled(FEATURES, width), scaled(units, width)
@@ -141,6 +145,83 @@ class ResNet(BaseLearner):
         h = shifted_activation(a5, hidden, RELU, self.shift_rule)
         a6 = self.output(self.output_dropout(h))
         return BaseOutput(shifted_logits(a6, output), (a3, a4, a5, a6))
+
+
+class ResNetKey(nn.Module):
+    """A key function of the base learner's shape: blocks, 1x1 convolution, a hidden layer, a linear one to the key."""
+
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        *,
+        size: int = 64,
+        width: float = 1.0,
+        units: int = UNITS,
+        norm: Norm = "none",
+        precision: Precision = "float32",
+    ) -> None:
+        super().__init__()
+        check_side(image)
+        self.image = image
+        filters = tuple(scaled(number, width) for number in FILTERS)
+        self.blocks = BlockStack(image[0], filters, norm, precision)
+        self.features = NormedConv(filters[-1], scaled(FEATURES, width), 1, norm)
+        self.hidden = nn.Linear(scaled(FEATURES, width), scaled(units, width))
+        self.output = nn.Linear(scaled(units, width), size)
+        he_initialise(self.modules())
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, channels, h, w) -> (examples, d)."""
+        check_images(x, self.image)
+        h = F.relu(self.features(F.relu(halve(self.blocks(x))))).mean((2, 3))
+        return self.output(F.relu(self.hidden(h)))
+
+
+@dataclass(frozen=True)
+class ResNetOptions(NetworkOptions):
+    """The networks of adaResNet.
+
+    width: multiplies every number of filters and units.
+    units: of the hidden fully connected layer, before `width`.
+    dropout: rates for the base learner's input and the inputs of its two fully connected layers.
+    norm: after every convolution.
+    precision: in which the blocks that no shift reaches convolve.
+    """
+
+    name: ClassVar[str] = "resnet"
+    base_only: ClassVar[tuple[str, ...]] = ("dropout",)
+    width: float = 1.0
+    units: int = UNITS
+    dropout: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    norm: Norm = "none"
+    precision: Precision = "float32"
+
+    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> ResNet:
+        """Four residual blocks, a 1x1 convolution and two fully connected layers."""
+        check_sizes(self, "units")
+        return ResNet(
+            image_shape(spec, "network resnet"),
+            way,
+            width=self.width,
+            units=self.units,
+            dropout=self.dropout,
+            norm=self.norm,
+            precision=self.precision,
+            shift_rule=shift_rule,
+        )
+
+    def key_function(self, spec: InputSpec, size: int) -> ResNetKey:
+        """The same blocks and layers with a linear output."""
+        check_sizes(self, "units")
+        return ResNetKey(
+            image_shape(spec, "network resnet"),
+            size=size,
+            width=self.width,
+            units=self.units,
+            norm=self.norm,
+            precision=self.precision,
+        )
 
 
 def halve(x: Tensor) -> Tensor:

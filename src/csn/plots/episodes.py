@@ -45,17 +45,17 @@ SHEET_EXAMPLES = 20
 EXPLAINED = 8
 
 
-def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", naming: bool = False) -> Figure:
+def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", pretraining: bool = False) -> Figure:
     """Training and validation accuracy with its interval and best point, and training loss, over tasks.
 
     A language model trains on sentences, where its accuracy is that of the next word, and is chosen by perplexity.
-    naming: the log is of learning to name all training classes, example by example.
+    pretraining: the log is of a pretraining, example by example.
     """
     train, validation = ([record for record in log if kind in record] for kind in ("train", "validation"))
     language = any("perplexity" in record["validation"] for record in validation)
     unit_name, of_training = ("sentences", "training, next word") if language else ("tasks", "training")
-    if naming:
-        unit_name, of_training = "examples", "naming"
+    if pretraining:
+        unit_name, of_training = "examples", "pretraining"
     if not train and not validation:
         raise ValueError("the log holds no training or validation record: there is no curve to draw; train first")
     figure = blank_figure(560)
@@ -127,7 +127,7 @@ def owner_colour(learner: str) -> str:
 
 
 def episode_figure(
-    episode: Episode, *, names: Sequence[str] | None = None, learner: FewShotLearner | None = None, title: str = ""
+    episode: Episode, *, names: Sequence[str] | None = None, learner: FewShotLearner[Any] | None = None, title: str = ""
 ) -> Figure:
     """One task: a column per class with its support above; below, its queries or, with a learner, a row per query.
 
@@ -168,7 +168,9 @@ def episode_figure(
     return figure
 
 
-def _draw_answers(axes: Axes, learner: FewShotLearner, episode: Episode, shown: list[list[int]], grid: Box) -> None:
+def _draw_answers(
+    axes: Axes, learner: FewShotLearner[Any], episode: Episode, shown: list[list[int]], grid: Box
+) -> None:
     """The rows of `episode_figure`, a query each: image, mark, answer, and bars under the classes."""
     (left, top, column, pitch), truth = grid, episode.query.y[0].tolist()
     probabilities, attention = answers(learner, episode)
@@ -262,15 +264,15 @@ def episode_names(source: EpisodeSource, index: int) -> list[str]:
 
 
 @torch.no_grad()
-def answers(learner: FewShotLearner, episode: Episode) -> tuple[Tensor, Tensor | None]:
+def answers(learner: FewShotLearner[Any], episode: Episode) -> tuple[Tensor, Tensor | None]:
     """Probabilities (m, C) and, of a learner that has it, attention (m, n); its own mode is left as it was."""
     training = learner.training
     learner.eval()
     try:
         task = learner.describe(episode.support, episode.way)
-        attend = getattr(learner, "attend", None)
-        attention = None if attend is None else attend(episode.query.x, task)[0]
-        return learner.predict(episode.query.x, task).softmax(-1)[0], attention
+        attention = learner.attend(episode.query.x, task)
+        answered = learner.predict(episode.query.x, task).softmax(-1)[0]
+        return answered, None if attention is None else attention[0]
     finally:
         learner.train(training)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Group
@@ -86,7 +86,7 @@ class SentenceTask:
 
 
 def sentence_task(
-    episode: Episode, vocabulary: Sequence[str], names: Sequence[str], learner: FewShotLearner | None = None
+    episode: Episode, vocabulary: Sequence[str], names: Sequence[str], learner: FewShotLearner[Any] | None = None
 ) -> SentenceTask:
     """One task of `episode` in words of the vocabulary, with the answers of a learner."""
     if episode.tasks != 1:

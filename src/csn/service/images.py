@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from csn.classifier.inputs import InputSpec, prepare
+from csn.classifier.inputs import prepare
+from csn.learner import InputSpec
 from csn.service.errors import ServiceError
 from csn.service.limits import Limits
 

@@ -42,11 +42,7 @@ class Tasks:
 
     def __init__(self, classifier: FewShotClassifier, store: Store, limits: Limits) -> None:
         self.model = classifier.blank()
-        if (
-            not self.model.input_.is_image
-            or self.model.input_.shape[0] != 1
-            or not hasattr(self.model.learner_, "attend")
-        ):
+        if not self.model.input_.is_image or self.model.input_.shape[0] != 1 or not self.model.learner_.attends:
             raise ValueError("the service needs a CSN that takes drawings (1, h, w): give another model or run")
         self.store, self.limits = store, limits
         self.done: Counter[str] = Counter()  # for the metrics

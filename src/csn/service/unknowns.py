@@ -19,7 +19,7 @@ def default_threshold(classifier: FewShotClassifier) -> float | None:
     if classifier.run is None and classifier.learner is None:
         return shipped_threshold(classifier.model)
     opened = classifier.blank()
-    if not hasattr(opened.learner_, "key_function") or opened.input_.shape != (1, 28, 28):
+    if not opened.learner_.attends or opened.input_.shape != (1, 28, 28):
         return None
     data = load_strokes(alphabets=5, characters=CHARACTERS, drawings=DRAWINGS)
     return calibrate_unknown(opened.learner_, data, tasks=TASKS, device=classifier.device).threshold

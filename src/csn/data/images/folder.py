@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,10 +15,9 @@ import torch
 from csn.data.fetch import Progress
 from csn.data.images.files import SPLIT_SEED, ImageFile, Listing, Problem, list_images
 from csn.data.images.pixels import Decoded, decoded
+from csn.data.registry import SIZE, BadFiles
 from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 
-BadFiles = Literal["stop", "skip"]
-SIZE = 84
 LEAST_IMAGES = 2  # of a class: one to learn it from and one to ask for
 NAMED = 10  # problems that a message spells out
 

@@ -19,14 +19,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from csn.config import DataConfig, NamingConfig, config_from_json, load_preset, preset_names
+from csn.config import DataConfig, PretrainConfig, config_from_json, load_preset
 from csn.engine.evaluate import Accuracy, summarise
 from csn.experiments.records.checks import LEARNERS, TRAINED, problem_of_result
+from csn.presets import preset_names
 
 FORMAT = 1  # of a result file; files without a number are older and read as this one
-SENTENCES_ONLY = {"align", "until", "embedding", "embedding_dropout", "key", "neighbours", "key_layers"}
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
-NAMED_FIRST = NamingConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset names none
+PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset has none
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Result:
         if self.formed == "within-alphabet" or not self.read_as_trained:
             return ""
         others = set(changes_of(self.content["config"])) - self._papers_own
-        if any(not change.startswith(("naming.", "precision=")) for change in others):  # it stands beside any of them
+        if any(not change.startswith(("pretrain.", "precision=")) for change in others):  # it stands beside any of them
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
         return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
@@ -101,19 +101,19 @@ class Result:
     @property
     def read_as_trained(self) -> bool:
         """Whether it was tested with the attention that it was trained with."""
-        trained = self.content["config"]["model"]["attention"]
+        trained = self.content["config"]["learner"].get("attention", "soft")
         return bool(self.content["evaluation"].get("attention", trained) == trained)
 
     @property
-    def naming(self) -> str:
-        """Whether the training classes were named first, where the preset has it otherwise."""
+    def pretraining(self) -> str:
+        """Whether the embedding network was pretrained, where the preset has it otherwise."""
         config = config_from_json(json.dumps(self.content["config"]))
         if config.preset not in preset_names():
             return ""
-        by_preset = load_preset(config.preset, config.recipe).naming.epochs
-        if bool(config.naming.epochs) == bool(by_preset):
+        by_preset = load_preset(config.preset, config.recipe).pretrain.epochs
+        if bool(config.pretrain.epochs) == bool(by_preset):
             return ""
-        return "classes named first" if config.naming.epochs else "classes not named first"
+        return "pretrained" if config.pretrain.epochs else "not pretrained"
 
     @property
     def model(self) -> str:
@@ -123,7 +123,7 @@ class Result:
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
         parts = [f"`{self.preset}`", self.recipe, *(c for c in changes_of(config) if c not in self._papers_own)]
-        parts += [self.naming] if self.naming else []
+        parts += [self.pretraining] if self.pretraining else []
         if DataConfig(config["data"]["name"]).label != self.data:
             parts.append(f"trained on {config['data']['name']}")
         return ", ".join(parts)
@@ -167,28 +167,41 @@ def changes_of(config: dict[str, Any]) -> list[str]:
 
 
 def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
-    """The same with section, name and the preset's value of each. That classes were named first, or not, has words of
-    its own."""
+    """The same with section, name and the preset's value of each; a part of another name has the preset's whole part.
+
+    Whether there was a pretraining has words of its own.
+    """
     read = config_from_json(json.dumps(config))
     if read.preset not in preset_names():
         return {}
     preset = load_preset(read.preset, read.recipe)
-    if read.naming.epochs and not preset.naming.epochs:
-        preset = dataclasses.replace(preset, naming=NAMED_FIRST)
+    if read.pretrain.epochs and not preset.pretrain.epochs:
+        preset = dataclasses.replace(preset, pretrain=PRETRAINED)
+    its, own = preset.as_dict(), read.as_dict()
     told_elsewhere = {
-        "model": SENTENCES_ONLY if "lstm" not in read.model.base else set(),
         "train": SEED_AND_LENGTH,
         "data": {"name", "way", "shot"},
-        "naming": set() if read.naming.epochs else {field.name for field in dataclasses.fields(read.naming)},
+        "pretrain": set() if read.pretrain.epochs else set(own["pretrain"]),
     }
-    changed = {}
-    for section, told in told_elsewhere.items():
-        its, own = (dataclasses.asdict(getattr(each, section)) for each in (preset, read))
-        for name in sorted(own.keys() - told):
-            if own[name] != its[name]:
-                shown = f"naming.{name}" if section == "naming" else name
-                changed[f"{shown}={own[name]}"] = section, name, its[name]
+    changed: dict[str, tuple[str, str, Any]] = {}
+    for section in ("learner", "network", "key", "train", "data", "pretrain"):
+        preset_part, part = its[section] or {}, own[section] or {}
+        if part.get("name") != preset_part.get("name") and section in ("learner", "network", "key"):
+            changed[f"{section}={part.get('name')}"] = section, "", its[section]
+            continue
+        for name in sorted(part.keys() - told_elsewhere.get(section, set())):
+            if part[name] != preset_part[name]:
+                changed[f"{option_label(section, name)}={_shown(part[name])}"] = section, name, preset_part[name]
     return changed
+
+
+def option_label(section: str, name: str) -> str:
+    """An option as tables and file names have it: those of the learner and its network need no section."""
+    return f"{section}.{name}" if section in ("key", "pretrain") else name
+
+
+def _shown(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -251,7 +264,7 @@ def _all_but_seed(result: Result) -> str:
     """Which learner was trained how and asked what, as text."""
     config, evaluation = result.content["config"], result.content["evaluation"]
     trained = config | {"train": config["train"] | {"seed": None}}
-    attention = evaluation.get("attention", config["model"]["attention"])
+    attention = evaluation.get("attention", config["learner"].get("attention", "soft"))
     return json.dumps([result.learner, _tasks_of(result), attention, trained], sort_keys=True)
 
 

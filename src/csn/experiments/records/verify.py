@@ -99,7 +99,7 @@ def ask_again(
     """The same tasks once more."""
     check_vocabulary(run, data)
     stated, setting = content["accuracies"][TRAINED], content["evaluation"]
-    source = source_of(setting, data, run.learner.reads)
+    source = source_of(setting, data, run.learner.support_of)
     found = evaluate(run.learner.to(device), source, setting["tasks"], device=device, on_progress=on_progress)
     differing = sum(abs(a - b) > SLACK for a, b in zip(stated, found, strict=True))
     return Verdict(summarise(stated), summarise(found), len(found), differing)

@@ -5,7 +5,6 @@ Tables, pictures and numbers of ablations all have their differences from here.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +44,7 @@ class Arm(NamedTuple):
         recipe are not the paper's."""
         result = self.seeds[0]
         config = result.content["config"]
-        others = result.data != config["data"]["name"] or result.recipe != "paper" or result.naming
+        others = result.data != config["data"]["name"] or result.recipe != "paper" or result.pretraining
         if others or not result.read_as_trained:
             return ""
         cells = published().get(result.data, {}).get(result.preset, {})
@@ -81,7 +80,7 @@ def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
     for own in (max(planned, key=len, default=frozenset()), changed.keys()):
         wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
         for section, name, its in (changed[change] for change in own):
-            wanted[section][name] = its
+            wanted[section] = wanted[section] | {name: its} if name else its
         for other in arms if own and result.read_as_trained else ():
             if other[0].read_as_trained and not other_tasks(result, other[0]) and _same_but_seed(other[0], wanted):
                 return other
@@ -97,4 +96,4 @@ def _same_but_seed(result: Result, config: dict[str, Any]) -> bool:
 def _planned_arms(preset: str, recipe: str) -> list[frozenset[str]]:
     """What each arm of the plan changes in a preset."""
     cells = (cell for cell in plan(ABLATION) if (cell.config.preset, cell.config.recipe) == (preset, recipe))
-    return [frozenset(changes_of(dataclasses.asdict(cell.config))) for cell in cells]
+    return [frozenset(changes_of(cell.config.as_dict())) for cell in cells]

@@ -51,7 +51,7 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
 def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
     """Seconds of a training task and of a validation, on this machine as busy as it is."""
     tasks, train = config.data, config.train
-    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.reads}
+    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.support_of}
     training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
     step = training_step(learner, training.batch(0, train.tasks_per_step), train)
     per_task = seconds_of_step(step) / train.tasks_per_step

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csn.build import ENCODING, data_entry, reads_sentences
 from csn.config import Config, DataConfig, config_from_json, merge
+from csn.data.registry import data_entry
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.lengthen import LENGTH as LENGTHENED
 from csn.engine.lengthen import lengthened
@@ -96,15 +96,15 @@ class Cell:
         seed = self.config.train.seed
         return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 
-    def train_command(self, runs: Path, *, threads: int, resume: bool, named: Cell | None = None) -> list[str]:
-        """What trains it, without the program's name. named: a cell that has learned the same names."""
+    def train_command(self, runs: Path, *, threads: int, resume: bool, pretrained: Cell | None = None) -> list[str]:
+        """What trains it, without the program's name. pretrained: a cell with the same pretraining."""
         data, train = self.config.data, self.config.train
         command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
         command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
         command += ["--seed", str(train.seed)]
         unsaid = [change for change in self.changes if not change.startswith(STATED)]
         command += [word for change in unsaid for word in ("--set", change)]
-        command += ["--named", str(runs / named.name)] if named else []
+        command += ["--pretrained", str(runs / pretrained.name)] if pretrained else []
         return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
 
     def test_command(self, test: Asked, runs: Path, results: Path, *, threads: int) -> list[str]:
@@ -117,7 +117,7 @@ class Cell:
         data = self.config.data
         training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
         asked = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
-        encoded = self.config.model.learner in ENCODING and not reads_sentences(self.config.model)
+        encoded = self.config.learner.encodes and not self.config.reads_sentences
         return asked / training / (ASKED_AGAIN if encoded else 1)
 
     def trained_for(self, **length: int) -> Cell:
@@ -212,14 +212,13 @@ def changed_names(changes: Iterable[str]) -> list[str]:
 
 def _other_options(its: Config, own: Config) -> list[str]:
     """What one training has otherwise than another, but for its length: ["tasks_per_step=4, here 1"]."""
-    sections = [dataclasses.asdict(_without_length(config)) for config in (its, own)]
     options = [
         {
-            f"{section}.{name}" if section in ("data", "naming") else name: value
-            for section, values in config.items()
+            f"{section}.{name}" if section in ("data", "pretrain", "key") or name == "name" else name: value
+            for section, values in _without_length(config).as_dict().items()
             for name, value in (values.items() if isinstance(values, dict) else [(section, values)])
         }
-        for config in sections
+        for config in (its, own)
     ]
     return _otherwise(*options)
 
@@ -229,7 +228,7 @@ def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str
     fingerprint cannot be held against data that are not loaded."""
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
-    wanted |= {"queries": _queries(config), "seed": EVALUATION_SEED, "attention": config.model.attention}
+    wanted |= {"queries": _queries(config), "seed": EVALUATION_SEED, "attention": config.learner.attention}
     its = {"formed": "random"} | asked
     # Data by a path are called after it, with or without what follows a dot.
     return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)

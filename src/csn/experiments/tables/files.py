@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.build import DATASETS
 from csn.config import DataConfig, config_from_json
+from csn.data.registry import DATASETS
 from csn.experiments.pages import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
 from csn.experiments.records.files import Result, by_seed, changes_of, pooled, results_in
 from csn.experiments.tables.arms import Arm, arms_of
@@ -212,7 +212,7 @@ def _arm_mark(of: Arm) -> ArmMark:
     result = of.seeds[0]
     model, dash, kind = result.preset.rpartition("-")
     kind = OVERHEAD_KINDS.get(kind, "") if dash else ""
-    parts = (model if kind else result.preset, result.recipe, result.naming, result.tasks)
+    parts = (model if kind else result.preset, result.recipe, result.pretraining, result.tasks)
     mark = ArmMark(
         panel=", ".join(filter(None, parts)),
         kind=kind,

@@ -14,11 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from csn.build import DATASETS, data_entry, reads_sentences
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
-from csn.engine.pretrain import has_named, named_alike
+from csn.data.registry import DATASETS, data_entry
+from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.engine.train import check_counts
-from csn.experiments.records.files import Result, changes_of, results_in
+from csn.experiments.records.files import Result, changes_of, option_label, results_in
 from csn.experiments.tables.cells import LENGTH, STATED, Asked, Cell
 
 if sys.version_info >= (3, 11):
@@ -83,7 +83,7 @@ def plan(
 def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
     """Cells whose networks read that kind of data; a ValueError if none does."""
     kind, is_text = ("sentences", True) if data_entry(data).text is not None else ("images", False)
-    found = [cell for cell in cells if reads_sentences(cell.config.model) == is_text]
+    found = [cell for cell in cells if cell.config.reads_sentences == is_text]
     if not found:
         raise ValueError(f"{data} is of {kind}, which no row of {cells[0].table} reads: give other --data")
     return found
@@ -115,13 +115,13 @@ def ablations(folder: Path) -> list[Cell]:
     return list(cells.values())
 
 
-def named_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
-    """Another cell whose network has learned the names that this one's would learn: once is enough for a table."""
-    for other in others if cell.config.naming.epochs else ():
-        if other.name != cell.name and has_named(runs / other.name):
+def pretrained_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
+    """Another cell with the pretraining that this one would do: once is enough for a table."""
+    for other in others if cell.config.pretrain.epochs else ():
+        if other.name != cell.name and is_pretrained(runs / other.name):
             with contextlib.suppress(OSError, ValueError):  # what it was trained by, not what is planned
                 path = runs / other.name / "config.json"
-                if named_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
+                if pretrained_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
                     return other
     return None
 
@@ -135,14 +135,14 @@ def in_order(arms: Iterable[Result]) -> list[Result]:
     """Results of ablations as the plan has them, any others after those."""
     order = list(_arms())
     place = {change: number for number, change in enumerate(order)}
-    return sorted(arms, key=lambda result: (result.naming, place.get(_change(result), len(order))))
+    return sorted(arms, key=lambda result: (result.pretraining, place.get(_change(result), len(order))))
 
 
 @functools.cache
 def _arms() -> dict[tuple[str, ...], str]:
     """The arms of all ablations, by preset, recipe and what they change in the model."""
     cells = plan(ABLATION)
-    changes = (changes_of(dataclasses.asdict(cell.config)) for cell in cells)
+    changes = (changes_of(cell.config.as_dict()) for cell in cells)
     return {
         (cell.config.preset, cell.config.recipe, *change): cell.arm for cell, change in zip(cells, changes, strict=True)
     }
@@ -189,12 +189,12 @@ def _variant(config: Config, changes: Sequence[str]) -> str:
     names = []
     for change in changes:
         changed = merge(config, parse_option(change))
-        path = change.partition("=")[0]
-        section, _, name = path.partition(".")
+        section, _, name = change.partition("=")[0].partition(".")
         if changed != config and not change.startswith((*STATED, *(f"train.{length}=" for length in LENGTH))):
-            value = getattr(getattr(changed, section), name)
+            value = changed.as_dict()[section][name]
             shown = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-            names.append(f"{path.removeprefix('model.')}={shown}")
+            label = option_label(section, name) if section in ("learner", "network") else f"{section}.{name}"
+            names.append(f"{label}={shown}")
     return " ".join(names)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from csn.build import build_learner
-from csn.config import ModelConfig, load_preset, merge
+from csn.building import build_learner
+from csn.config import Config, load_preset, merge
 from csn.core.model import CSN
 from csn.engine.machine import keep_freed_memory
 from csn.episode import Episode
@@ -30,6 +30,7 @@ from csn.experiments.timing.floor import (
     training_step,
     wake,
 )
+from csn.learner import InputSpec
 
 FLOOR = "floor"
 PHASES = {"train": training_step, "inference": inference_step}
@@ -59,17 +60,17 @@ class Bench:
         """The floor first."""
         return (FLOOR, *self.presets)
 
-    def model(self, name: str) -> ModelConfig:
+    def config(self, name: str) -> Config:
         """What a contender is built from."""
-        model = load_preset(self.floor if name == FLOOR else name, self.recipe).model
-        return merge(model, SMALL) if self.small else model
+        config = merge(load_preset(self.floor if name == FLOOR else name, self.recipe), {"data": {"way": self.way}})
+        return _small(config) if self.small else config
 
     def learner(self, name: str) -> nn.Module:
         """A contender, the same each time."""
-        shape, vocabulary = (IMAGE, None) if self.words is None else ((self.words,), VOCABULARY)
+        spec = InputSpec(IMAGE) if self.words is None else InputSpec((self.words,), VOCABULARY)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            learner = build_learner(self.model(name), shape, self.way, vocabulary)
+            learner = build_learner(self.config(name), spec)
             if not isinstance(learner, CSN):
                 return learner
             if name == FLOOR:
@@ -100,6 +101,16 @@ class Axis:
     def at(self, point: int) -> Bench:
         """The bench at a point."""
         return replace(self.bench, **{self.field: point})  # type: ignore[arg-type]
+
+
+def _small(config: Config) -> Config:
+    """Tiny networks."""
+    changes = {
+        part: {name: size for name, size in SMALL.items() if name in options}
+        for part, options in config.as_dict().items()
+        if part in ("learner", "network") and options is not None
+    }
+    return merge(config, changes)
 
 
 IMAGES = Bench(

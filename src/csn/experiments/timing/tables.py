@@ -175,12 +175,12 @@ def _quartiles(values: list[float]) -> Quartiles:
 
 def _setting(bench: Bench, grows: str = "") -> dict[str, Any]:
     """What a bench measures, without what grows."""
-    model = bench.model(FLOOR)
+    network = bench.config(FLOOR).as_dict()["network"]
     fixed = {"way": bench.way, "shot": bench.shot, "queries": QUERIES, "tasks": bench.tasks}
     if bench.words is None:
-        fixed |= {"side": IMAGE[-1], "filters": model.filters}
+        fixed |= {"side": IMAGE[-1], "filters": network["filters"]}
     else:
-        fixed |= {"words": bench.words, "units": model.units}
+        fixed |= {"words": bench.words, "units": network["units"]}
     return {name: value for name, value in fixed.items() if name != grows} | {"recipe": bench.recipe}
 
 

@@ -1,14 +1,19 @@
-"""Key functions f for sentences (section 2.1.2): (examples, T) word ids -> key of size d, linear output layer."""
+"""The key function of sentences that reads the words next to the blank (section 2.1.2): (examples, T) -> key."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.core.base_learner import he_initialise
-from csn.networks.keys import MLPKey
-from csn.networks.sentences import BLANK, PAD, UNKNOWN, SentenceEncoder, Until, WordEmbedding, check_sentences
+from csn.core.parts import KeyOptions, NetworkOptions, check_sizes, vocabulary_size
+from csn.learner import InputSpec
+from csn.networks.ffn import MLPKey
+from csn.networks.lstm import SentenceNetworkOptions
+from csn.networks.sentences import BLANK, PAD, UNKNOWN, WordEmbedding, check_sentences
 
 
 class NeighbourKey(nn.Module):
@@ -53,32 +58,6 @@ class NeighbourKey(nn.Module):
         return self.embedding.dropout(total / counted.sum(1, keepdim=True).clamp(min=1))
 
 
-class LSTMKey(nn.Module):
-    """A plain LSTM over the sentence; the key is a projection of its state after the last word it reads."""
-
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        size: int = 64,
-        embedding: int = 100,
-        units: int = 300,
-        layers: int = 1,
-        dropout: float = 0.0,
-        until: Until = "end",
-    ) -> None:
-        super().__init__()
-        self.encoder = SentenceEncoder(
-            vocabulary, embedding=embedding, units=units, layers=layers, dropout=dropout, until=until
-        )
-        self.output = nn.Linear(units, size)
-        he_initialise([self.output])
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(examples, T) -> (examples, d)."""
-        return self.output(self.encoder(x))
-
-
 def neighbour_ids(x: Tensor, neighbours: int) -> Tensor:
     """The words around the blank, wherever in the row it is: (examples, T) -> (examples, 2 * neighbours)."""
     blank = x == BLANK
@@ -87,3 +66,48 @@ def neighbour_ids(x: Tensor, neighbours: int) -> Tensor:
     beside = torch.arange(-neighbours, neighbours + 1, device=x.device)
     beside = beside[beside != 0] + neighbours  # in the padded row
     return F.pad(x, (neighbours, neighbours), value=PAD).gather(1, blank.int().argmax(1)[:, None] + beside)
+
+
+@dataclass(frozen=True)
+class NeighbourKeyOptions(KeyOptions):
+    """The key is a perceptron over the embeddings of the words next to the blank.
+
+    size: numbers in a key.
+    neighbours: words on either side of the blank.
+    layers: of the perceptron.
+    """
+
+    name: ClassVar[str] = "neighbours"
+    context: ClassVar[bool] = False
+    size: int = 64
+    neighbours: int = 2
+    layers: int = 1
+
+    def build(self, network: NetworkOptions, spec: InputSpec) -> NeighbourKey:
+        """Its embeddings are its own, and of the network's size."""
+        check_sizes(self, "size", "neighbours", "layers")
+        vocabulary = vocabulary_size(spec, f"key {self.name}")
+        if not isinstance(network, SentenceNetworkOptions):
+            raise ValueError(f"key {self.name} needs a network that embeds words (lstm, lstm-ffn), got {network.name}")
+        return NeighbourKey(
+            vocabulary,
+            size=self.size,
+            neighbours=self.neighbours,
+            layers=self.layers,
+            embedding=network.embedding,
+            dropout=network.embedding_dropout,
+            context=self.context,
+        )
+
+
+@dataclass(frozen=True)
+class ContextKeyOptions(NeighbourKeyOptions):
+    """The same with the mean embedding of the sentence's other words.
+
+    size: numbers in a key.
+    neighbours: words on either side of the blank.
+    layers: of the perceptron.
+    """
+
+    name: ClassVar[str] = "context"
+    context: ClassVar[bool] = True

@@ -1,0 +1,67 @@
+"""Learners from named parts, from networks of one's own, or from a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from csn import registry
+from csn.config import Config, changed
+from csn.core.base_learner import BaseLearner
+from csn.core.parts import KeyOptions, LearnerOptions, NetworkOptions, Parts
+from csn.learner import FewShotLearner, InputSpec
+
+
+def build(
+    learner: str | LearnerOptions = "csn",
+    *,
+    reads: InputSpec | tuple[int, ...],
+    way: int,
+    network: str | NetworkOptions | BaseLearner | None = "cnn",
+    key: str | KeyOptions | nn.Module | None = None,
+    key_size: int | None = None,
+    **options: Any,
+) -> FewShotLearner[Any]:
+    """A learner of named parts, or of networks of one's own.
+
+    Parameters
+    ----------
+    learner:
+        A name, or options such as `CSNOptions(...)`.
+    reads:
+        The shape of one example, or an `InputSpec` where examples are sentences.
+    way:
+        The largest number of classes to tell apart.
+    network:
+        The name or options of an architecture, or a `BaseLearner` of one's own.
+    key:
+        The name or options of a key function, or a module of one's own: (examples, *input) -> (examples, key_size).
+    key_size:
+        Numbers in a key of one's own; not every learner needs to know.
+    options:
+        Of the learner, where it is given by its name.
+    """
+    if way < 2:
+        raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
+    if options and not isinstance(learner, str):
+        raise ValueError(f"learner {learner.name!r} has its options already: leave out {', '.join(options)}")
+    chosen: LearnerOptions = changed("learner", _options("learner", learner), options)
+    of_network: NetworkOptions | BaseLearner | None = _options("network", network)
+    default_key = of_network.default_key if isinstance(of_network, NetworkOptions) else "network"
+    of_key: KeyOptions | nn.Module = _options("key", default_key if key is None else key)
+    spec = reads if isinstance(reads, InputSpec) else InputSpec(tuple(reads))
+    size = of_key.size if isinstance(of_key, KeyOptions) else key_size
+    built = chosen.build(Parts(spec, way, of_network, of_key, size))
+    built.input_spec = spec
+    return built
+
+
+def _options(kind: registry.PartKind, part: Any) -> Any:
+    """The options of a part that is given by its name; anything else as it is."""
+    return registry.load(kind, part)() if isinstance(part, str) else part
+
+
+def build_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
+    """The learner that a configuration describes, for inputs of a kind and at most `data.way` classes."""
+    return build(config.learner, reads=spec, way=config.data.way, network=config.network, key=config.key)

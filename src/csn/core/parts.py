@@ -1,0 +1,172 @@
+"""The parts that a learner is built of: a network, a key function, and what both read.
+
+Each part has its options in a frozen dataclass beside the class that it configures. The dataclass builds the part, so
+that an option is written down once and belongs to the part that reads it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from torch import nn
+
+from csn.core.base_learner import BaseLearner
+from csn.core.neurons import ShiftRule
+from csn.learner import FewShotLearner, InputSpec
+
+Kind = Literal["images", "sentences"]
+
+
+class NetworkOptions(ABC):
+    """Options of an architecture, which builds a base learner and a key function of the same shape."""
+
+    name: ClassVar[str]
+    reads: ClassVar[Kind] = "images"
+    default_key: ClassVar[str] = "network"
+    base_only: ClassVar[tuple[str, ...]] = ()
+    """Options that only the base learner reads, not the key function."""
+    precision: str = "float32"
+    """Of the layers that no shift reaches; an architecture that offers a choice makes it a field."""
+
+    @abstractmethod
+    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> BaseLearner:
+        """The network that CSN adapts."""
+
+    @abstractmethod
+    def key_function(self, spec: InputSpec, size: int) -> nn.Module:
+        """A network of this shape with `size` linear outputs: (examples, *input) -> (examples, size)."""
+
+
+class KeyOptions(ABC):
+    """Options of a key function f (section 2.1.2)."""
+
+    name: ClassVar[str]
+    size: int
+
+    @abstractmethod
+    def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
+        """(examples, *input) -> (examples, size). `network` is the architecture that the key stands beside."""
+
+
+@dataclass(frozen=True)
+class NetworkKey(KeyOptions):
+    """The key function has the shape of the network.
+
+    size: numbers in a key.
+    """
+
+    name: ClassVar[str] = "network"
+    size: int = 64
+
+    def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
+        """The network's own key function."""
+        return network.key_function(spec, self.size)
+
+
+class LearnerOptions(ABC):
+    """Options of a learner."""
+
+    name: ClassVar[str]
+    uses_network: ClassVar[bool] = True
+    uses_key: ClassVar[bool] = True
+    adapts_base: ClassVar[bool] = False
+    """It adapts a base learner; others use the architecture's key function alone."""
+    encodes: ClassVar[bool] = True
+    """Its networks see one example at a time and no task adapts them, so that an example can be encoded once."""
+    reads: ClassVar[Kind | None] = None
+    """What it reads, where no network says so."""
+    trained_on: ClassVar[Literal["tasks", "text"]] = "tasks"
+    """Tasks, or running text."""
+    attention: str = "soft"
+    """How a memory is read; a learner that offers a choice makes it a field."""
+
+    @abstractmethod
+    def build(self, parts: Parts) -> FewShotLearner[Any]:
+        """The learner."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a learner is built of.
+
+    spec: what the learner reads.
+    way: the largest number of classes C.
+    network: an architecture, or a base learner that is ready.
+    key: a kind of key function, or a key function that is ready.
+    size: numbers in a key, if known.
+    """
+
+    spec: InputSpec
+    way: int
+    network: NetworkOptions | BaseLearner | None
+    key: KeyOptions | nn.Module | None
+    size: int | None
+
+    @property
+    def key_size(self) -> int:
+        """Numbers in a key."""
+        if self.size is None:
+            raise ValueError("this learner has to know the size of the key function's outputs: give key_size")
+        return self.size
+
+    def base_learner(self, shift_rule: ShiftRule) -> BaseLearner:
+        """The network that CSN adapts."""
+        if isinstance(self.network, BaseLearner):
+            return self.network
+        return self._architecture().base_learner(self.spec, self.way, shift_rule)
+
+    def key_function(self) -> nn.Module:
+        """The network whose outputs are compared."""
+        if isinstance(self.key, nn.Module):
+            return self.key
+        assert self.key is not None
+        return self.key.build(self._architecture(), self.spec)
+
+    def classifier(self) -> nn.Module:
+        """A network with one output for each class, whose parameters a task adapts."""
+        network = self._architecture()
+        if network.precision != "float32":
+            raise ValueError(
+                f"network.precision={network.precision} is for layers that no task adapts, and this learner adapts all "
+                f"of them: leave it out"
+            )
+        return network.key_function(self.spec, self.way)
+
+    def _architecture(self) -> NetworkOptions:
+        if not isinstance(self.network, NetworkOptions):
+            raise ValueError(
+                "this learner builds its own network and takes no ready one: name an architecture (network='cnn')"
+            )
+        return self.network
+
+
+def check_sizes(options: object, *names: str) -> None:
+    """Raise ValueError unless these options are 1 or more; torch makes layers of no neurons, and trains them."""
+    for name in names:
+        value = getattr(options, name)
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}")
+
+
+def image_shape(spec: InputSpec, network: str) -> tuple[int, int, int]:
+    """(channels, height, width) of images, or a ValueError if `spec` is of anything else."""
+    if spec.vocabulary is not None or len(spec.shape) != 3:
+        kind = "sentences" if spec.vocabulary is not None else f"inputs of shape {spec.shape}"
+        raise ValueError(
+            f"{network} reads images of shape (channels, height, width), the data has {kind}: choose another preset or "
+            f"data set"
+        )
+    channels, height, width = spec.shape
+    return channels, height, width
+
+
+def vocabulary_size(spec: InputSpec, network: str) -> int:
+    """The number of words, or a ValueError if `spec` is not of sentences."""
+    if spec.vocabulary is None:
+        raise ValueError(
+            f"{network} does not read images: cnn, resnet and ffn are for images, lstm and lstm-ffn for sentences. "
+            f"Choose another preset or data set"
+        )
+    return spec.words

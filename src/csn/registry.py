@@ -1,0 +1,115 @@
+"""The names of all parts, as lazy references: reading this table loads neither torch nor any part.
+
+A package of one's own adds names through entry points (groups `csn.learners`, `csn.networks`, `csn.keys`,
+`csn.datasets` and `csn.presets`). Its parts are then known wherever csn's own are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.metadata
+import pkgutil
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+PartKind = Literal["learner", "network", "key", "dataset", "preset"]
+
+# Each name leads to the options of its part, or to the entry of its data set.
+PARTS: Mapping[PartKind, Mapping[str, str]] = {
+    "learner": {
+        "csn": "csn.core.model:CSNOptions",
+        "prototypical": "csn.baselines.prototypical:PrototypicalOptions",
+        "matching": "csn.baselines.matching:MatchingOptions",
+        "siamese": "csn.baselines.siamese:SiameseOptions",
+        "nearest": "csn.baselines.nearest:NearestOptions",
+        "maml": "csn.baselines.maml:MAMLOptions",
+        "metanet": "csn.baselines.metanet:MetaNetOptions",
+        "snail": "csn.baselines.snail:SNAILOptions",
+        "mann": "csn.baselines.mann:MANNOptions",
+        "meta-lstm": "csn.baselines.meta_lstm:MetaLSTMOptions",
+        "finetune": "csn.baselines.finetune:FineTunedOptions",
+        "lstm-lm": "csn.baselines.lstm_lm:LanguageModelOptions",
+    },
+    "network": {
+        "cnn": "csn.networks.cnn:CNNOptions",
+        "resnet": "csn.networks.resnet:ResNetOptions",
+        "ffn": "csn.networks.ffn:FFNOptions",
+        "lstm": "csn.networks.lstm:LSTMOptions",
+        "lstm-ffn": "csn.networks.encoded:EncodedFFNOptions",
+    },
+    "key": {
+        "network": "csn.core.parts:NetworkKey",
+        "neighbours": "csn.networks.neighbours:NeighbourKeyOptions",
+        "context": "csn.networks.neighbours:ContextKeyOptions",
+    },
+    "dataset": {},  # csn's own are in csn.data.registry
+    "preset": {},  # csn's own are the files of csn.presets
+}
+WORDS: Mapping[PartKind, str] = {"dataset": "data set"}
+
+
+class PartError(ValueError):
+    """A part that is not there, or that cannot be loaded."""
+
+
+def names(kind: PartKind) -> list[str]:
+    """Every name of a kind: csn's own, then those of other packages."""
+    return [*PARTS[kind], *(name for name in _plugins(kind) if name not in PARTS[kind])]
+
+
+def load(kind: PartKind, name: str) -> Any:
+    """What a name leads to, or a PartError that says what there is."""
+    if name in _plugins(kind):
+        return _load_plugin(kind, name)
+    if name not in PARTS[kind]:
+        raise PartError(unknown(WORDS.get(kind, kind), name, names(kind)))
+    return pkgutil.resolve_name(PARTS[kind][name])
+
+
+def packages(kind: PartKind) -> dict[str, str]:
+    """The names of a kind that come from other packages, with the package and version of each."""
+    return {name: " or ".join(map(_package, entries)) for name, entries in _plugins(kind).items()}
+
+
+def _load_plugin(kind: PartKind, name: str) -> Any:
+    entries = _plugins(kind)[name]
+    owners = [*(["csn"] if name in PARTS[kind] else []), *map(_package, entries)]
+    if len(owners) > 1:
+        raise PartError(
+            f"{WORDS.get(kind, kind)} {name!r} comes with more than one package ({', '.join(owners)}): uninstall all "
+            f"but one"
+        )
+    try:
+        return entries[0].load()
+    except Exception as error:  # a package of somebody else's may fail in any way
+        raise PartError(
+            f"{WORDS.get(kind, kind)} {name!r} of {owners[0]} could not be imported "
+            f"({type(error).__name__}: {error}): repair or uninstall that package"
+        ) from error
+
+
+def plugin_modules(kind: PartKind) -> dict[str, list[str]]:
+    """The modules that entry points of a kind name, by their names."""
+    return {name: [entry.module for entry in entries] for name, entries in _plugins(kind).items()}
+
+
+@functools.cache
+def _plugins(kind: PartKind) -> Mapping[str, tuple[importlib.metadata.EntryPoint, ...]]:
+    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
+    for entry in importlib.metadata.entry_points(group=f"csn.{kind}s"):
+        alike = found.setdefault(entry.name, [])
+        if all((entry.value, _package(entry)) != (other.value, _package(other)) for other in alike):
+            alike.append(entry)
+    return {name: tuple(entries) for name, entries in sorted(found.items())}
+
+
+def _package(entry: importlib.metadata.EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The message about an unknown name: the nearest one, and all there are."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown {what} {name!r}: {f'did you mean {near[0]!r}? ' if near else ''}There are {', '.join(known)}"
