@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from csn import registry
-from csn.data.registry import BadFiles
+from csn.data.images.options import BadFiles
 from csn.presets import read_preset
 
 if TYPE_CHECKING:

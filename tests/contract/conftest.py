@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from csn.build import build_learner
+from csn.networks.keys import MLPKey
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.baselines.snail import SNAIL
-from csn.build import build_learner
 from csn.config import ModelConfig
 from csn.core.base_learner import BaseLearner
 from csn.core.neurons import TANH
@@ -18,7 +19,6 @@ from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
 from csn.networks.cnn import CNN
 from csn.networks.ffn import FFN
-from csn.networks.keys import MLPKey
 from csn.networks.resnet import ResNet
 
 WAY = 4

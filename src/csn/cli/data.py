@@ -14,8 +14,8 @@ from csn.cli.terminal import console, progress_bar, say
 from csn.config import DataConfig, changed
 from csn.data.fetch import Progress as Report
 from csn.data.images.folder import NAMED, ImageReport, check_images
+from csn.data.images.options import SIZE
 from csn.data.registry import (
-    SIZE,
     LoadOptions,
     as_path,
     data_entry,

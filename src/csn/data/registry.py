@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from csn import registry
+from csn.data.images.options import SIZE, BadFiles
 
 if TYPE_CHECKING:
     from csn.data.fetch import Progress
     from csn.data.source import Dataset
     from csn.data.text.running import RunningText
 
-BadFiles = Literal["stop", "skip"]
-SIZE = 84  # pixels on a side that images of the user's own are resized to
 TEXTS = (".txt", ".txt.gz")
 
 

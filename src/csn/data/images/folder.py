@@ -14,8 +14,8 @@ import torch
 
 from csn.data.fetch import Progress
 from csn.data.images.files import SPLIT_SEED, ImageFile, Listing, Problem, list_images
+from csn.data.images.options import SIZE, BadFiles
 from csn.data.images.pixels import Decoded, decoded
-from csn.data.registry import SIZE, BadFiles
 from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 
 LEAST_IMAGES = 2  # of a class: one to learn it from and one to ask for

@@ -21,9 +21,9 @@ import torch
 from csn.data.fetch import Progress, cache_dir, cached_array, find, require
 from csn.data.images.files import list_images
 from csn.data.images.folder import dataset
+from csn.data.images.options import BadFiles
 from csn.data.images.pixels import FORMAT, keep, mapped, new_pixels
 from csn.data.images.plain_pickle import read_plain_pickle
-from csn.data.registry import BadFiles
 from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 
 WHERE = (
