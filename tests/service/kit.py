@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from csn.build import build_learner
+from csn.building import build
 from csn.classifier.classifier import FewShotClassifier
-from csn.config import ModelConfig
 from csn.core.model import CSN
+from csn.core.parts import NetworkKey
+from csn.networks.cnn import CNNOptions
 from csn.service.app import create_app
 from csn.service.limits import Limits
 from csn.service.server import address, bind, server
@@ -73,8 +74,9 @@ class Blurred(nn.Module):
 def learner(way: int = 5) -> CSN:
     """Recognises by attention alone: what the output layer itself would say is zero, shifts decide."""
     torch.manual_seed(0)
-    config = ModelConfig(base="cnn", conditioning="df", filters=4, key_size=8, temperature=30.0)
-    made = build_learner(config, (1, 28, 28), way).eval()
+    network, key = CNNOptions(filters=4), NetworkKey(size=8)
+    made = build("csn", reads=(1, 28, 28), way=way, network=network, key=key, temperature=30.0).eval()
+    assert isinstance(made, CSN)
     made.key_function = Blurred()
     nn.init.zeros_(made.base.output.weight)
     return made
@@ -88,8 +90,9 @@ def classifier() -> FewShotClassifier:
 def serving(folder: Path, port: int = 0, model: FewShotClassifier | None = None, **options: Any) -> Iterator[str]:
     """A server in a thread; its address."""
     options.setdefault("limits", UNHURRIED)
+    app = create_app(model or classifier(), folder, **options)
     listener = bind("127.0.0.1", port)
-    running = server(create_app(model or classifier(), folder, **options), options["limits"])
+    running = server(app, options["limits"])
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import os
 import re
 import signal
@@ -17,11 +16,12 @@ import kit
 import pytest
 import torch
 
-from csn.build import build_learner
+from csn.building import build_learner
 from csn.cli.demo import default_folder
 from csn.cli.main import main
 from csn.config import load_preset, merge
 from csn.engine.checkpoint import save_checkpoint
+from csn.learner import InputSpec
 from csn.service.server import address, bind
 from csn.service.unknowns import default_threshold
 
@@ -30,11 +30,11 @@ from csn.service.unknowns import default_threshold
 def run(tmp_path_factory):
     """The folder of a run that was never trained."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    config = merge(load_preset("adacnn-df", "plus"), {"model": {"filters": 4}})
+    config = merge(load_preset("adacnn-df", "plus"), {"network": {"filters": 4}})
     torch.manual_seed(0)
-    learner = build_learner(config.model, (1, 28, 28), config.data.way)
+    learner = build_learner(config, InputSpec((1, 28, 28)))
     tensors = {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}
-    about = {"config": dataclasses.asdict(config), "input": [1, 28, 28]}
+    about = {"config": config.as_dict(), "input": [1, 28, 28]}
     save_checkpoint(folder / "best.safetensors", tensors, {"about": about})
     return folder
 
