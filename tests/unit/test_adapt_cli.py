@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from csn import build
-from csn.build import DataEntry
 from csn.cli import main as cli
+from csn.data import registry
 from csn.data.images.strokes import load_strokes
 
-TINY = ["--set", "model.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
+TINY = ["--set", "network.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adapt")
     small = load_strokes(alphabets=5, characters=8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(build.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
+        patch.setitem(registry.DATASETS, "strokes", registry.DataEntry("a few characters", lambda _: small))
         run = ["train", "adacnn-df", "--recipe", "plus", "--data", "strokes", *TINY, "--tasks", "4"]
         assert cli.main([*run, "--out", str(folder / "run")]) == 0
     classes = small.splits["test"]

@@ -16,32 +16,36 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import build_learner
+from csn.building import build
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.pretrained import fingerprint
 from csn.classifier.thresholds import calibrate_unknown
-from csn.config import ModelConfig
 from csn.core.model import CSN
+from csn.core.parts import NetworkKey
 from csn.data.images.strokes import load_strokes
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.episode import Episode, Examples
-from csn.learner import FewShotLearner
+from csn.learner import FewShotLearner, InputSpec
+from csn.networks.cnn import CNNOptions
+from csn.networks.encoded import EncodedFFNOptions
+from csn.networks.ffn import FFNOptions
+from csn.networks.neighbours import NeighbourKeyOptions
 
 WAY = 4
 
 
 def cnn(conditioning: str = "df", way: int = WAY, seed: int = 0) -> CSN:
     torch.manual_seed(seed)
-    config = ModelConfig(base="cnn", conditioning=conditioning, filters=8, key_size=16, temperature=10.0)  # type: ignore[arg-type]
-    learner = build_learner(config, (1, 28, 28), way).eval()
+    parts = {"network": CNNOptions(filters=8), "key": NetworkKey(16), "conditioning": conditioning}
+    learner = build("csn", reads=(1, 28, 28), way=way, temperature=10.0, **parts).eval()
     torch.nn.init.normal_(learner.base.output.weight, std=0.3)  # as after some training
     return learner
 
 
 def ffn(inputs: int = 6, way: int = WAY) -> CSN:
     torch.manual_seed(0)
-    config = ModelConfig(base="ffn", conditioning="df", units=16, key_size=16, temperature=10.0, dropout=(0.0,))
-    learner = build_learner(config, (inputs,), way).double().eval()
+    learner = build("csn", reads=(inputs,), way=way, network=FFNOptions(units=16), key=NetworkKey(16), temperature=10.0)
+    learner = learner.double().eval()
     torch.nn.init.normal_(learner.base.output.weight, std=0.3)
     return learner
 
@@ -265,8 +269,9 @@ def test_vectors_and_word_numbers():
     classifier = FewShotClassifier(learner=ffn()).fit(x, list("abcabc"))
     assert classifier.n_features_in_ == 6
     assert classifier.predict_proba(x).shape == (6, 3)
-    config = ModelConfig(base="lstm-ffn", units=8, embedding=8, layers=1, key_size=8, dropout=(0.0,))
-    words = FewShotClassifier(learner=build_learner(config, (5,), 3, vocabulary=9).eval())
+    network = EncodedFFNOptions(units=8, embedding=8, layers=1)
+    learner = build("csn", reads=InputSpec((5,), 9), way=3, network=network, key=NeighbourKeyOptions(8))
+    words = FewShotClassifier(learner=learner.eval())
     rows = torch.tensor([[0, 3, 1, 4, 0], [5, 6, 1, 7, 8], [0, 0, 1, 4, 5]])
     assert words.fit(rows, [0, 1, 2]).predict(rows).shape == (3,)
 

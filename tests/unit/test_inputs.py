@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from csn.classifier.inputs import InputSpec, prepare
+from csn.classifier.inputs import prepare
+from csn.learner import InputSpec
 
 INK = InputSpec((1, 28, 28))
 

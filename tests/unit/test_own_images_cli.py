@@ -11,18 +11,18 @@ import torch
 from image_sets import classes, pack, photograph, write
 from PIL import Image
 
-from csn.build import LoadOptions, load_data
 from csn.cli import main as cli
 from csn.config import load_preset
 from csn.data.images.augment import augment, mirrored
 from csn.data.images.folder import load_images
+from csn.data.registry import LoadOptions, load_data
 from csn.data.source import EpisodeSource
 from csn.engine.run import open_run
 from csn.episode import Episode, Examples
 
 SMALL = [
     "--set",
-    "model.width=0.1",
+    "network.width=0.1",
     "--set",
     "data.image_size=16",
     "--set",
@@ -73,17 +73,28 @@ def test_train_evaluate_and_show_take_a_path(own: Path, monkeypatch: pytest.Monk
     assert any((pixels[:, 0] == 10 * (12 + c)).any() for c in range(10))  # the red of some class, not a grey
 
 
-def test_learners_are_compared_on_images_of_the_asked_size(own: Path) -> None:
+def test_learners_are_compared_on_images_of_the_asked_size(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     no_image = own / "pet00" / "none.jpg"
     no_image.write_text("no image")
     few = ["--tasks", "4", "--way", "2", "--queries", "2", "--test-tasks", "2", "--test-queries", "2", "--repeats", "3"]
-    compare = ["compare", "prototypical", "adacnn-32-df", "--data", "pets", *few, *SMALL, "--set", "model.filters=4"]
-    assert cli.main(compare) == 2  # not without a word about the bad file
+    compare = [
+        "compare",
+        "prototypical",
+        "adacnn-32-df",
+        "--data",
+        "pets",
+        *few,
+        *SMALL[2:],
+        "--set",
+        "network.filters=4",
+    ]
+    assert cli.main(compare) == 2
+    assert "none.jpg" in capsys.readouterr().err  # not without a word about the bad file
     assert cli.main([*compare, "--set", "data.bad_files=skip"]) == 0
     for name in ("prototypical", "adacnn-32-df"):
         run = open_run(Path("runs/compare-pets-2w1s") / name)
         assert run.metadata["about"]["input"] == [3, 16, 16]
-        assert (run.config.data.name, run.config.data.way, run.config.naming.epochs) == (str(own), 2, 0)
+        assert (run.config.data.name, run.config.data.way, run.config.pretrain.epochs) == (str(own), 2, 0)
 
 
 def test_pictures_show_colours(own: Path) -> None:
