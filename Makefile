@@ -23,7 +23,7 @@ quickstart: $(VENV)/installed
 	rm -rf $(RUN)
 	$(BIN)/csn train adacnn-df --recipe plus --data strokes --tasks 1400 --out $(RUN) \
 		--set train.validate_every=350 --set train.validation_tasks=60
-	$(BIN)/csn evaluate $(RUN) --way 5 --tasks 400 --beside
+	$(BIN)/csn evaluate $(RUN) --way 5 --tasks 400 --references
 	$(BIN)/csn report $(RUN) --way 5
 
 lint: $(VENV)/installed

@@ -12,8 +12,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from csn.build import build_learner
-from csn.config import ModelConfig, TrainConfig
+from csn.building import build
+from csn.config import TrainConfig
+from csn.core.parts import NetworkKey
 from csn.data.source import ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import (
     load_checkpoint,
@@ -23,6 +24,7 @@ from csn.engine.checkpoint import (
     write_atomically,
 )
 from csn.engine.train import StepReport, Trainer, model_tensors
+from csn.networks.cnn import CNNOptions
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c.d": torch.tensor([True, False])}
 METADATA = {"tasks": 3, "about": {"name": "x", "rates": [0.1, None]}}
@@ -183,9 +185,10 @@ ABOUT = {"name": "toy"}
 
 def trainer(folder: Path, config: TrainConfig, **model: object) -> Trainer:
     torch.manual_seed(config.seed)
-    options = ModelConfig(filters=8, key_size=8, dropout=(0.2, 0.3, 0.3), guard=False, **model)  # type: ignore[arg-type]
+    network = CNNOptions(filters=8, dropout=(0.2, 0.3, 0.3), norm=model.pop("norm", "none"))  # type: ignore[arg-type]
+    learner = build("csn", reads=(1, 12, 12), way=3, network=network, key=NetworkKey(size=8), guard=False, **model)
     sources = [EpisodeSource(DATA, split, way=3, shot=1, queries=2, seed=1) for split in ("train", "val")]
-    return Trainer(build_learner(options, (1, 12, 12), 3), config, *sources, folder, about=ABOUT)
+    return Trainer(learner, config, *sources, folder, about=ABOUT)
 
 
 def everything(trained: Trainer) -> dict[str, Tensor]:

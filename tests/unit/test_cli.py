@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import signal
@@ -13,22 +12,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from csn import build
-from csn.build import DataEntry
 from csn.cli import main as cli
 from csn.cli.train import run_with_progress
 from csn.config import Config, load_preset, merge, parse_option
+from csn.data import registry
 from csn.data.images.strokes import load_strokes
+from csn.data.registry import DataEntry
 from csn.engine.run import new_trainer
 from csn.engine.train import Trainer
 
-TINY = ["--set", "model.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
+TINY = ["--set", "network.filters=8", "--set", "train.validation_tasks=20", "--threads", "1", "--way", "5"]
 
 
 @pytest.fixture(autouse=True)
 def _small_strokes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = load_strokes(alphabets=5, characters=8)
-    monkeypatch.setitem(build.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
+    monkeypatch.setitem(registry.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
     monkeypatch.chdir(tmp_path)
 
 
@@ -42,7 +41,7 @@ def test_the_path_of_a_newcomer(capsys: pytest.CaptureFixture[str]) -> None:
     assert [record["tasks"] for record in log if "validation" in record] == [20, 40]
     assert any(Path("run/tensorboard").iterdir())
 
-    assert cli.main(["evaluate", "run", "--tasks", "20", "--beside", "--threads", "1"]) == 0
+    assert cli.main(["evaluate", "run", "--tasks", "20", "--references", "--threads", "1"]) == 0
     result = json.loads(Path("run/result-strokes-test-5w1s.json").read_text())
     assert {name: len(values) for name, values in result["accuracies"].items()} == {
         "trained": 20,
@@ -83,14 +82,13 @@ def test_resuming_equals_never_having_stopped() -> None:
 
 _STOPPED_AFTER_10 = f"""
 import os, signal, sys
-from csn import build
 from csn.cli import main as cli
-from csn.build import DataEntry
-from csn.config import Config
+from csn.data import registry
+from csn.data.registry import DataEntry
 from csn.data.images.strokes import load_strokes
 from csn.engine import train
 small = load_strokes(alphabets=5, characters=8)
-build.DATASETS["strokes"] = DataEntry("", lambda _: small)
+registry.DATASETS["strokes"] = DataEntry("", lambda _: small)
 step = train.Trainer._step
 def counted(self):
     report = step(self)
@@ -106,10 +104,10 @@ sys.exit(cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "adacnn"], "unknown preset 'adacnn': choose one of adacnn-32-df"),
-        (["train", "adacnn-df", "--data", "mnist"], "unknown data set 'mnist': choose one of strokes"),
-        (["train", "adacnn-df", "--set", "train.rate=1"], "unknown option 'rate'"),
-        (["train", "adacnn-df", "--set", "train.tasks=many"], "option 'tasks' takes int, got 'many'"),
+        (["train", "adacnn"], "unknown preset 'adacnn': did you mean 'adacnn-df'?"),
+        (["train", "adacnn-df", "--data", "mnist"], "unknown data set 'mnist': did you mean 'omniglot'?"),
+        (["train", "adacnn-df", "--set", "train.rate=1"], "unknown option of train 'rate'"),
+        (["train", "adacnn-df", "--set", "train.tasks=many"], "option 'train.tasks' takes int, got 'many'"),
         (["train", "adacnn-df", "--set", "tasks"], "SECTION.NAME=VALUE"),
         (["train", "adacnn-df", "--tasks", "0"], "train.tasks must be at least 1, got 0"),
         (["train", "adacnn-df", "--way", "1"], "way >= 2"),
@@ -118,7 +116,7 @@ sys.exit(cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes"
         (["train", "adacnn-df", "--threads", "0"], "--threads must be at least 1"),
         (["evaluate", "nowhere"], "there is no checkpoint"),
         (["report", "nowhere"], "nowhere"),
-        (["data", "get"], "needs the name of a data set"),
+        (["data", "get"], "needs a path or the name of a data set"),
         (["data", "check", "mnist"], "unknown data set"),
     ],
 )
@@ -150,15 +148,15 @@ def test_a_folder_in_use_and_another_configuration_are_refused(capsys: pytest.Ca
 
 def test_a_run_from_before_an_option_existed_goes_on_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_guard(config: Config) -> str:
-        fields = dataclasses.asdict(config)
-        del fields["model"]["guard"]
-        return json.dumps(fields)
+        options = config.as_dict()
+        del options["learner"]["guard"]
+        return json.dumps(options)
 
     with monkeypatch.context() as earlier:
         earlier.setattr(Config, "to_json", without_guard)
         train("--tasks", "4")
     assert train("--tasks", "4", "--resume") == 0
-    assert train("--tasks", "4", "--resume", "--set", "model.guard=false") == 2
+    assert train("--tasks", "4", "--resume", "--set", "learner.guard=false") == 2
 
 
 def test_a_truncated_checkpoint_and_too_many_ways_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,12 +210,12 @@ def test_a_model_without_its_history_makes_no_result(capsys: pytest.CaptureFixtu
     assert "origin.json is damaged" in capsys.readouterr().err
 
 
-def test_a_stop_in_the_last_validation_of_naming_is_no_start_of_tasks(tmp_path: Path) -> None:
-    small = ["model.filters=4", "data.way=5", "naming.epochs=1", "train.tasks=4", "train.validation_tasks=4"]
+def test_a_stop_in_the_last_validation_of_pretraining_is_no_start_of_tasks(tmp_path: Path) -> None:
+    small = ["network.filters=4", "data.way=5", "pretrain.epochs=1", "train.tasks=4", "train.validation_tasks=4"]
     config = load_preset("adacnn-df", "plus")
     for change in small:
         config = merge(config, parse_option(change))
-    data = build.load_data("strokes")
+    data = registry.load_data("strokes")
     trainer = new_trainer(config, data, tmp_path / "run", device=torch.device("cpu"))
     first = trainer.first
     assert first is not None

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from csn.build import build_learner
-from csn.config import ModelConfig
+from csn.building import build
 from csn.data.source import ClassExamples, Dataset, EpisodeSource
 from csn.engine import evaluate as engine
 from csn.engine.evaluate import encodings_for, evaluate
+from csn.networks.cnn import CNNOptions
 
 CLASSES, EACH, TASKS = 6, 8, 60
 
@@ -26,8 +26,9 @@ def source(way: int = 4, *, image: tuple[int, int, int] = (1, 8, 8)) -> EpisodeS
 
 def learner(name: str = "csn", **options):
     torch.manual_seed(0)
-    config = ModelConfig(learner=name, filters=8, norm="batch", temperature=10.0, **options)
-    return build_learner(config, (1, 8, 8), 4).eval()
+    if name != "siamese":
+        options = {"temperature": 10.0, **options}
+    return build(name, reads=(1, 8, 8), way=4, network=CNNOptions(filters=8, norm="batch"), **options).eval()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_a_support_told_in_words_is_not_taken_for_examples(monkeypatch):
 
 
 def test_a_learner_that_encodes_nothing_is_asked_task_by_task():
-    accuracies = evaluate(build_learner(ModelConfig(learner="nearest"), (1, 8, 8), 4), source(), TASKS)
+    accuracies = evaluate(build("nearest", reads=(1, 8, 8), way=4), source(), TASKS)
     assert len(accuracies) == TASKS
     assert np.mean(accuracies) > 0.5
 

@@ -13,7 +13,8 @@ from csn.data.text.toy_language import load_toy_language, toy_sentences
 from csn.engine.evaluate import EVALUATION_SEED
 
 TINY = ["--data", "toy-language", "--threads", "1", "--set", "train.validation_tasks=10"]
-SMALL = ["--set", "model.units=8", "--set", "model.embedding=8"]
+SMALL = ["--set", "network.units=8", "--set", "network.embedding=8"]
+ORACLE = ["--set", "learner.units=8", "--set", "learner.embedding=8"]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def result(path: Path) -> dict:
 
 
 def test_sentences_are_asked_one_of_a_word_so_that_rare_words_take_part(run: Path) -> None:
-    assert cli.main(["evaluate", str(run), "--tasks", "5", "--beside", "--threads", "1"]) == 0
+    assert cli.main(["evaluate", str(run), "--tasks", "5", "--references", "--threads", "1"]) == 0
     found = result(run / "result-toy-language-test-5w1s.json")
     assert found["evaluation"]["queries"] == 1
     assert found["evaluation"]["formed"] == "random"
@@ -73,7 +74,7 @@ def test_bad_evaluations_are_refused_and_nothing_is_written(
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small language model, barely trained."""
     folder = tmp_path_factory.mktemp("runs") / "lstm-lm"
-    options = [*TINY, *SMALL, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(folder)]
+    options = [*TINY, *ORACLE, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(folder)]
     assert cli.main(["train", "lstm-lm", *options]) == 0
     return folder
 
@@ -82,23 +83,23 @@ def test_the_oracle_is_trained_and_evaluated_by_the_same_commands(oracle: Path) 
     log = [json.loads(line) for line in (oracle / "log.jsonl").read_text().splitlines()]
     assert [record["tasks"] for record in log if "validation" in record] == [32, 64]
     assert all(record["validation"]["perplexity"] > 1 for record in log if "validation" in record)
-    for options in (["--tasks", "6", "--shot", "3", "--beside"], ["--all-inclusive"]):
+    for options in (["--tasks", "6", "--shot", "3", "--references"], ["--all-inclusive"]):
         assert cli.main(["evaluate", str(oracle), *options, "--threads", "1"]) == 0
     found = result(oracle / "result-toy-language-test-5w3s.json")
     assert {name: len(values) for name, values in found["accuracies"].items()} == {"trained": 6, "untrained": 6}
-    assert found["config"]["model"]["learner"] == "lstm-lm"
+    assert found["config"]["learner"]["name"] == "lstm-lm"
     assert found["trained"]["perplexity"] == min(r["validation"]["perplexity"] for r in log if "validation" in r)
     assert len(result(oracle / "result-toy-language-test-5w1s-all-inclusive.json")["accuracies"]["trained"]) == 12
 
 
 def test_the_oracle_says_where_it_goes_on(oracle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [*TINY, *SMALL, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(oracle), "--resume"]
+    options = [*TINY, *ORACLE, "--tasks", "64", "--set", "train.validate_every=32", "--out", str(oracle), "--resume"]
     assert cli.main(["train", "lstm-lm", *options]) == 0
     assert "finished after 64 sentences; best validation perplexity" in capsys.readouterr().out
 
 
 def test_the_row_of_matching_nets(tmp_path: Path) -> None:
-    options = [*TINY, *SMALL, "--way", "5", "--shot", "3", "--set", "model.base=lstm", "--set", "model.key=lstm"]
+    options = [*TINY, "--set", "network.name=lstm", *SMALL, "--way", "5", "--shot", "3"]
     assert cli.main(["train", "matching", *options, "--tasks", "4", "--out", str(tmp_path / "run")]) == 0
     assert cli.main(["evaluate", str(tmp_path / "run"), "--tasks", "4", "--threads", "1"]) == 0
     assert (tmp_path / "run" / "result-toy-language-test-5w3s.json").exists()
@@ -118,8 +119,8 @@ def test_a_text_file_of_ones_own_by_its_path(
     own_text(tmp_path / "novel.txt", 4000)
     assert cli.main(["data", "check", "novel.txt"]) == 0
     assert "test" in capsys.readouterr().out
-    for preset, tasks in (("adalstm-1-df", "4"), ("lstm-lm", "32")):
-        options = ["--data", "novel.txt", "--tasks", tasks, *TINY[2:], *SMALL]
+    for preset, tasks, small in (("adalstm-1-df", "4", SMALL), ("lstm-lm", "32", ORACLE)):
+        options = ["--data", "novel.txt", "--tasks", tasks, *TINY[2:], *small]
         assert cli.main(["train", preset, *options]) == 0
         run = Path("runs") / f"{preset}-paper-novel-5w1s-seed0"
         assert cli.main(["evaluate", str(run), "--tasks", "4", "--threads", "1"]) == 0
@@ -168,8 +169,8 @@ def test_a_text_of_another_vocabulary_is_refused(
     ("arguments", "message"),
     [
         (["train", "lstm-lm", "--data", "strokes"], "a language model needs a text, 'strokes' is none"),
-        (["train", "adalstm-1-df", "--data", "strokes"], "base learner 'lstm' does not read images"),
-        (["train", "adacnn-df", "--data", "toy-language"], "base learner 'cnn' does not read sentences"),
+        (["train", "adalstm-1-df", "--data", "strokes"], "network lstm does not read images"),
+        (["train", "adacnn-df", "--data", "toy-language"], "the data has sentences: choose another preset"),
         (["train", "adalstm-1-df", "--data", "toy-language", "--way", "61"], "61-way 1-shot"),
         (["train", "adalstm-1-df", "--data", "toy-language", "--shot", "400"], "400-shot"),
     ],

@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from csn import build
-from csn.build import DataEntry
 from csn.cli import main as cli
 from csn.config import Config, TrainConfig
+from csn.data import registry
 from csn.data.images.strokes import load_strokes
+from csn.data.registry import DataEntry
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.lengthen import lengthened
 from csn.experiments.pages import WRITERS
 from csn.experiments.records.files import results_in
 
-TINY = ["--set", "model.filters=4", "--set", "train.validation_tasks=8", "--threads", "1", "--data", "strokes"]
-TINY += ["--set", "train.validate_every=4", "--set", "model.feedback=end-to-end"]
+TINY = ["--set", "network.filters=4", "--set", "train.validation_tasks=8", "--threads", "1", "--data", "strokes"]
+TINY += ["--set", "train.validate_every=4", "--set", "learner.feedback=end-to-end"]
 
 
 @pytest.fixture(autouse=True)
 def _small_strokes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = load_strokes(alphabets=5, characters=8)
-    monkeypatch.setitem(build.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
+    monkeypatch.setitem(registry.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
     monkeypatch.chdir(tmp_path)
 
 
@@ -98,7 +98,7 @@ def test_going_on_as_before_changes_no_file() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["4"], ["12", "--set", "train.validation_tasks=4"], ["12", "--seed", "1"], ["12", "--set", "model.filters=8"]],
+    [["4"], ["12", "--set", "train.validation_tasks=4"], ["12", "--seed", "1"], ["12", "--set", "network.filters=8"]],
     ids=" ".join,
 )
 def test_a_run_that_is_not_the_beginning_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ lock = lock_folder(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read
 
 def test_a_folder_is_trained_by_one_process_at_a_time(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = ["--set", "model.filters=4", "--set", "train.validation_tasks=2", "--tasks", "4", "--threads", "1"]
+    small = ["--set", "network.filters=4", "--set", "train.validation_tasks=2", "--tasks", "4", "--threads", "1"]
     command = ["train", "prototypical", "--data", "strokes", "--out", "run", *small]
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

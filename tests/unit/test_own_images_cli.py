@@ -54,7 +54,7 @@ def test_train_evaluate_and_show_take_a_path(own: Path, monkeypatch: pytest.Monk
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     run = tmp_path / run
-    assert cli.main(["evaluate", str(run), "--tasks", "4", "--beside", "--threads", "1"]) == 0
+    assert cli.main(["evaluate", str(run), "--tasks", "4", "--references", "--threads", "1"]) == 0
     result = json.loads((run / "result-pets-test-2w1s.json").read_text())
     assert result["evaluation"]["data"] == "pets"
     assert result["summary"]["nearest neighbour"]["accuracy"] == 1  # classes differ more in red than images in green

@@ -16,7 +16,7 @@ from csn.cli.main import main
 from csn.experiments.tables.budget import seconds_of_tasks
 from csn.experiments.tables.plan import plan
 
-NAME = "penn-treebank-5w1s-adalstm-1-gradient-plus-hidden-shifts-only-naming.epochs=0-seed2"
+NAME = "penn-treebank-5w1s-adalstm-1-gradient-plus-hidden-shifts-only-pretrain.epochs=0-seed2"
 
 
 def test_a_long_name_leaves_room_for_count_bar_and_time(monkeypatch):
@@ -54,16 +54,16 @@ def test_units_that_say_nothing_are_a_percentage(monkeypatch):
 
 
 def test_a_bar_says_what_is_not_training_on_tasks(toy, tmp_path):
-    cell = plan("strokes", changes=["naming.epochs=3"])[0]
+    cell = plan("strokes", changes=["pretrain.epochs=3"])[0]
     log = (tmp_path / "log").open("wb")
     each = run_cells._Running(cell, cell.tests, [["data", "list"]], subprocess.Popen(["true"]), log)
-    naming = tmp_path / cell.name / "naming"
+    pretraining = tmp_path / cell.name / "pretraining"
     assert run_cells._phase(each, tmp_path) == ""  # just begun
-    naming.mkdir(parents=True)
-    assert run_cells._phase(each, tmp_path) == "naming 1/3 "
-    (naming / "log.jsonl").write_text('{"tasks": 9, "train": {}}\n{"tasks": 9, "validation": {}}\n')
-    assert run_cells._phase(each, tmp_path) == "naming 2/3 "
-    (naming.parent / "log.jsonl").touch()
+    pretraining.mkdir(parents=True)
+    assert run_cells._phase(each, tmp_path) == "pretraining 1/3 "
+    (pretraining / "log.jsonl").write_text('{"tasks": 9, "train": {}}\n{"tasks": 9, "validation": {}}\n')
+    assert run_cells._phase(each, tmp_path) == "pretraining 2/3 "
+    (pretraining.parent / "log.jsonl").touch()
     assert run_cells._phase(each, tmp_path) == ""
     each.process.wait()
     assert run_cells._next_command(each) == "running"

@@ -23,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = [word for change in sets for word in ("--set", change)]
     run, out = str(folder / "run"), str(folder / "result.json")
     assert main(["train", "prototypical", "--way", "5", "--tasks", "4", *options, "--out", run]) == 0
-    assert main(["evaluate", run, "--tasks", "6", "--queries", "3", "--beside", "--out", out]) == 0
+    assert main(["evaluate", run, "--tasks", "6", "--queries", "3", "--references", "--out", out]) == 0
     return folder
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from csn.experiments.tables.cells import Cell
 
-SMALL = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
+SMALL = ["network.filters=4", "train.validate_every=4", "train.validation_tasks=4", "train.tasks=8"]
 TOY = {
     "strokes": [
         {

@@ -109,7 +109,7 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
 def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSource) -> dict[str, FewShotLearner[Any]]:
     """The trained one and, if asked for, what it should be better than; pixels have neighbours, word ids have none."""
     learners = {"trained": run.learner}
-    if options.beside:
+    if options.references:
         torch.manual_seed(run.config.train.seed)
         learners["untrained"] = build_learner(run.config, input_spec(run.metadata["about"]))
         if source.data.vocabulary is None:

@@ -103,9 +103,9 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     )
     evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
     evaluate.add_argument(
-        "--beside",
+        "--references",
         action="store_true",
-        help="show the untrained model and, of images, nearest neighbour on pixels on the same tasks",
+        help="also test the untrained model and, of images, nearest neighbour on pixels on the same tasks",
     )
     evaluate.add_argument(
         "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
@@ -153,7 +153,7 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "reproduce",
         help="a table of the paper: train and test its cells, write table and plot",
         description="Train and test every cell of a table that has no result file yet, then write TABLE.md, TABLE.csv "
-        "and TABLE.png (of the ablations, ablation-DATA.png) beside the result files. The same command "
+        "and TABLE.png (of the ablations, ablation-DATA.png) into the folder of result files. The same command "
         "goes on after a stop.",
     )
     reproduce.add_argument(

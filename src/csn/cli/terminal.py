@@ -83,7 +83,7 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked = True
-        if number == signal.SIGINT:  # a validation that has begun is finished first, which may take a while
+        if number == signal.SIGINT:  # a validation that is running is finished first, which may take a while
             with suppress(OSError):
                 say("stopping, and saving before that; Ctrl-C again ends at once, without saving")
 

@@ -106,24 +106,24 @@ def new_trainer(
         raise ValueError(f"{config.preset} ({config.recipe}) has no pretraining: leave out --pretrained")
     trainer.first = first
     # A run may have died before its first checkpoint.
-    begun = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
+    started = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
     taken = None
-    if pretrained is not None and first is not None and not begun:
+    if pretrained is not None and first is not None and not started:
         taken = pretraining.check_pretrained(pretrained, first, config)
     trainer.lock = lock_folder(folder)
-    if not begun:
+    if not started:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     if taken is not None and first is not None:
         pretraining.take_over(taken, first)  # after config.json: a run that has checkpoints has everything
-    if begun and trainer.last.exists():
+    if started and trainer.last.exists():
         trainer.resume(same_configuration)
         trainer.first = None
-    elif first is not None and (begun or taken is not None):
+    elif first is not None and (started or taken is not None):
         first.resume(same_configuration)
-    if begun:
+    if started:
         restate(folder, config, about)
     return trainer
 
