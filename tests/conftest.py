@@ -35,6 +35,15 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
+def float64() -> Iterator[None]:
+    """Everything built inside the test has double precision."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture
 def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of real data, which CSN_DATA names during the test; without one the test is skipped."""
     if _FOLDER is None:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
-from csn.build import build_learner
-from csn.networks.keys import MLPKey
 
-from csn.baselines.nearest import NearestNeighbour
+from csn.baselines.finetune import FineTunedOptions
+from csn.baselines.maml import MAMLOptions
+from csn.baselines.mann import MANNOptions
+from csn.baselines.matching import MatchingOptions
+from csn.baselines.meta_lstm import MetaLSTMOptions
+from csn.baselines.metanet import MetaNetOptions
+from csn.baselines.nearest import NearestOptions
+from csn.baselines.prototypical import PrototypicalOptions
+from csn.baselines.siamese import SiameseOptions
 from csn.baselines.snail import SNAIL
-from csn.config import ModelConfig
+from csn.building import build
 from csn.core.base_learner import BaseLearner
+from csn.core.model import CSNOptions
 from csn.core.neurons import TANH
+from csn.core.parts import LearnerOptions, NetworkKey, NetworkOptions
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
-from csn.networks.cnn import CNN
-from csn.networks.ffn import FFN
-from csn.networks.resnet import ResNet
+from csn.networks.cnn import CNN, CNNOptions
+from csn.networks.ffn import FFN, FFNOptions, MLPKey
+from csn.networks.resnet import ResNet, ResNetOptions
 
 WAY = 4
 IMAGE = (1, 12, 12)
@@ -66,25 +75,30 @@ class Case:
         return Episode(support, self.examples(tasks, [c for c in range(way) for _ in range(queries)], seed=2), way)
 
 
-def csn(name: str, shape: tuple[int, ...], **options: object) -> Case:
-    filters = 32 if options.get("norm") == "group" else 8  # 8 groups of 1 filter and 1 pixel would be constant
-    config = ModelConfig(filters=filters, width=0.1, units=10, key_size=8, dropout=(0.2, 0.3, 0.3), **options)  # type: ignore[arg-type]
-    return Case(name, lambda: build_learner(config, shape, WAY), shape)
+KEY = NetworkKey(size=8)
+DROPOUT = (0.2, 0.3, 0.3)
+FFN_10 = FFNOptions(units=10)
+CNN_8 = CNNOptions(filters=8)
+
+
+def csn(name: str, shape: tuple[int, ...], network: NetworkOptions, **options: Any) -> Case:
+    return Case(name, lambda: build(CSNOptions(**options), reads=shape, way=WAY, network=network, key=KEY), shape)
 
 
 def baseline(
-    learner: str,
+    name: str,
     shape: tuple[int, ...],
+    learner: LearnerOptions,
+    network: NetworkOptions | None = CNN_8,
     *,
     ordered: bool = False,
     symmetric: bool = True,
     steps: int = 120,
-    **options: object,
 ) -> Case:
-    filters = 16 if options.get("norm") == "group" else 8
-    config = ModelConfig(learner=learner, filters=filters, key_size=8, **{"units": 10, **options})  # type: ignore[arg-type]
-    name = "-".join([learner, *(str(value) for value in options.values())])
-    return Case(name, lambda: build_learner(config, shape, WAY), shape, ordered, symmetric, steps)
+    def built() -> FewShotLearner:
+        return build(learner, reads=shape, way=WAY, network=network, key=KEY)
+
+    return Case(name, built, shape, ordered, symmetric, steps)
 
 
 def small_snail() -> FewShotLearner:
@@ -94,47 +108,84 @@ def small_snail() -> FewShotLearner:
 
 
 LEARNERS = [
-    csn("csn-gradient-cnn", IMAGE, base="cnn", conditioning="gradient"),
-    csn("csn-df-cnn", IMAGE, base="cnn", conditioning="df", temperature=10.0),
-    csn("csn-gradient-cnn-batch", IMAGE, base="cnn", conditioning="gradient", norm="batch", temperature=10.0),
-    csn("csn-df-cnn-batch", IMAGE, base="cnn", conditioning="df", norm="batch"),
-    csn("csn-df-cnn-group", IMAGE, base="cnn", conditioning="df", norm="group", temperature=10.0),
-    csn("csn-gradient-resnet-batch", PHOTO, base="resnet", conditioning="gradient", norm="batch"),
-    csn("csn-df-resnet-batch", PHOTO, base="resnet", conditioning="df", norm="batch", temperature=10.0),
-    csn("csn-gradient-ffn", (6,), base="ffn", conditioning="gradient", temperature=10.0),
-    csn("csn-df-ffn", (2, 3), base="ffn", conditioning="df"),
-    Case("nearest", lambda: NearestNeighbour(WAY), IMAGE, symmetric=True),
-    baseline("prototypical", IMAGE),
-    baseline("prototypical", IMAGE, distance="cosine", norm="batch", temperature=10.0),
-    baseline("prototypical", (2, 3), base="ffn"),
-    baseline("matching", IMAGE),
-    baseline("matching", IMAGE, norm="batch", temperature=10.0),
-    baseline("matching", (6,), ordered=True, base="ffn", context_steps=3),
-    baseline("siamese", IMAGE),
-    baseline("siamese", (6,), base="ffn"),
-    baseline("maml", IMAGE, symmetric=False, norm="group", test_steps=2),
-    baseline("maml", (6,), symmetric=False, base="ffn", order="first", rate="one", inner_steps=2),
-    baseline("maml", (2, 3), symmetric=False, base="ffn", rate="each", inner_rate=0.1),
+    csn("csn-gradient-cnn", IMAGE, CNNOptions(filters=8, dropout=DROPOUT), conditioning="gradient"),
+    csn("csn-df-cnn", IMAGE, CNNOptions(filters=8, dropout=DROPOUT), conditioning="df", temperature=10.0),
+    csn(
+        "csn-gradient-cnn-batch",
+        IMAGE,
+        CNNOptions(filters=8, dropout=DROPOUT, norm="batch"),
+        conditioning="gradient",
+        temperature=10.0,
+    ),
+    csn("csn-df-cnn-batch", IMAGE, CNNOptions(filters=8, dropout=DROPOUT, norm="batch"), conditioning="df"),
+    csn(
+        "csn-df-cnn-group",  # 8 groups of 1 filter and 1 pixel would be constant
+        IMAGE,
+        CNNOptions(filters=32, dropout=DROPOUT, norm="group"),
+        conditioning="df",
+        temperature=10.0,
+    ),
+    csn(
+        "csn-gradient-resnet-batch",
+        PHOTO,
+        ResNetOptions(width=0.1, units=10, dropout=DROPOUT, norm="batch"),
+        conditioning="gradient",
+    ),
+    csn(
+        "csn-df-resnet-batch",
+        PHOTO,
+        ResNetOptions(width=0.1, units=10, dropout=DROPOUT, norm="batch"),
+        conditioning="df",
+        temperature=10.0,
+    ),
+    csn("csn-gradient-ffn", (6,), FFNOptions(units=10, dropout=0.2), conditioning="gradient", temperature=10.0),
+    csn("csn-df-ffn", (2, 3), FFNOptions(units=10, dropout=0.2), conditioning="df"),
+    Case("nearest", lambda: build(NearestOptions(), reads=IMAGE, way=WAY, network=None), IMAGE, symmetric=True),
+    baseline("prototypical", IMAGE, PrototypicalOptions()),
+    baseline(
+        "prototypical-cosine-batch-10.0",
+        IMAGE,
+        PrototypicalOptions(distance="cosine", temperature=10.0),
+        CNNOptions(filters=8, norm="batch"),
+    ),
+    baseline("prototypical-ffn", (2, 3), PrototypicalOptions(), FFN_10),
+    baseline("matching", IMAGE, MatchingOptions()),
+    baseline("matching-batch-10.0", IMAGE, MatchingOptions(temperature=10.0), CNNOptions(filters=8, norm="batch")),
+    baseline("matching-ffn-3", (6,), MatchingOptions(context_steps=3), FFN_10, ordered=True),
+    baseline("siamese", IMAGE, SiameseOptions()),
+    baseline("siamese-ffn", (6,), SiameseOptions(), FFN_10),
+    baseline("maml-group-2", IMAGE, MAMLOptions(test_steps=2), CNNOptions(filters=16, norm="group"), symmetric=False),
+    baseline("maml-ffn-one-2", (6,), MAMLOptions(order="first", rate="one", inner_steps=2), FFN_10, symmetric=False),
+    baseline("maml-ffn-each", (2, 3), MAMLOptions(rate="each", inner_rate=0.1), FFN_10, symmetric=False),
     Case("snail", small_snail, (6,), ordered=True, steps=240),
     baseline(
-        "mann",
+        "mann-ffn",
         (6,),
+        MANNOptions(units=40, rows=20, heads=1, temperature=10.0),
+        FFNOptions(units=40),
         ordered=True,
         symmetric=False,
         steps=300,
-        base="ffn",
-        norm="batch",
-        units=40,
-        memory_rows=20,
-        heads=1,
-        temperature=10.0,
     ),
-    baseline("finetune", IMAGE, norm="batch", inner_steps=20, inner_rate=1.0),
-    baseline("finetune", (6,), base="ffn", head="cosine", inner_steps=20, inner_rate=1.0),
-    baseline("meta-lstm", (6,), symmetric=False, base="ffn", inner_steps=2),
-    baseline("meta-lstm", IMAGE, symmetric=False, norm="group", inner_steps=2, test_steps=3),
-    baseline("metanet", IMAGE, ordered=True, symmetric=False),
-    baseline("metanet", IMAGE, ordered=True, symmetric=False, temperature=10.0, gradient_parts=2),
+    baseline("finetune-batch", IMAGE, FineTunedOptions(steps=20, rate=1.0), CNNOptions(filters=8, norm="batch")),
+    baseline("finetune-ffn-cosine", (6,), FineTunedOptions(head="cosine", steps=20, rate=1.0), FFN_10),
+    baseline("meta-lstm-ffn", (6,), MetaLSTMOptions(inner_steps=2), FFN_10, symmetric=False),
+    baseline(
+        "meta-lstm-group",
+        IMAGE,
+        MetaLSTMOptions(inner_steps=2, test_steps=3),
+        CNNOptions(filters=16, norm="group"),
+        symmetric=False,
+    ),
+    baseline("metanet", IMAGE, MetaNetOptions(filters=8, size=8), None, ordered=True, symmetric=False),
+    baseline(
+        "metanet-10.0-2",
+        IMAGE,
+        MetaNetOptions(filters=8, size=8, temperature=10.0, parts=2),
+        None,
+        ordered=True,
+        symmetric=False,
+    ),
 ]
 
 
@@ -172,8 +223,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+def _double(float64: None) -> None:
+    """Every contract is checked in double precision."""

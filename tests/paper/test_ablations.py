@@ -7,28 +7,34 @@ import torch
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.build import build_learner
-from csn.config import ModelConfig
+from csn import building
 from csn.core.conditioning import DirectFeedback, ErrorGradient
 from csn.core.model import CSN
 from csn.core.neurons import SHIFTED_LAYERS, shifted_layers
+from csn.core.parts import NetworkKey, NetworkOptions
 from csn.episode import Episode, Examples
+from csn.learner import InputSpec
+from csn.networks.cnn import CNNOptions
+from csn.networks.encoded import EncodedFFNOptions
+from csn.networks.ffn import FFNOptions
+from csn.networks.lstm import LSTMOptions
+from csn.networks.neighbours import NeighbourKeyOptions
 
-# base learner -> the shape of its input, and options that make it small
-NETWORKS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
-    "ffn": ((4,), {"units": 6}),
-    "cnn": ((1, 12, 12), {"filters": 4}),
-    "lstm": ((7,), {"units": 5, "layers": 2, "embedding": 4}),
-    "lstm-ffn": ((7,), {"units": 5, "layers": 1, "embedding": 4, "dropout": (0.2,)}),
-}
 VOCABULARY = 12
+# base learner -> what it reads, and options that make it small
+NETWORKS: dict[str, tuple[InputSpec, NetworkOptions]] = {
+    "ffn": (InputSpec((4,)), FFNOptions(units=6)),
+    "cnn": (InputSpec((1, 12, 12)), CNNOptions(filters=4)),
+    "lstm": (InputSpec((7,), VOCABULARY), LSTMOptions(units=5, layers=2, embedding=4)),
+    "lstm-ffn": (InputSpec((7,), VOCABULARY), EncodedFFNOptions(units=5, layers=1, embedding=4, dropout=0.2)),
+}
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 def build(**options: object) -> CSN:
     torch.manual_seed(0)
-    model = build_learner(ModelConfig(base="ffn", units=6, **options), (4,), 3).eval()
+    model = building.build(reads=(4,), way=3, network=FFNOptions(units=6), **options).eval()
     torch.nn.init.normal_(model.base.output.weight)  # as after some training
     return model
 
@@ -82,12 +88,12 @@ def test_the_unablated_g_is_a_three_layer_perceptron(conditioning):
 
 @pytest.mark.parametrize("base", ["ffn", "cnn"])
 def test_the_shift_rule_reaches_the_base_learner(base):
-    shape = {"ffn": (4,), "cnn": (1, 12, 12)}[base]
-    x = torch.randn(5, *shape)
+    reads, small = NETWORKS[base]
+    x = torch.randn(5, *reads.shape)
     logits = {}
     for rule in ("squashed", "raw", "inside"):
         torch.manual_seed(0)
-        model = build_learner(ModelConfig(base=base, units=6, filters=4, shift_rule=rule), shape, 3).eval()
+        model = building.build(reads=reads, way=3, network=small, shift_rule=rule).eval()
         torch.nn.init.normal_(model.base.output.weight)
         shifts = tuple(torch.randn_like(a) for a in model.base(x).preactivations)  # of both signs
         logits[rule] = model.base(x, shifts).logits
@@ -98,7 +104,7 @@ def test_the_shift_rule_reaches_the_base_learner(base):
 
 def inputs(base: str, examples: int) -> torch.Tensor:
     """(1, examples, *input); sentences have a blank in the middle and PAD at their ends."""
-    shape, _ = NETWORKS[base]
+    shape = NETWORKS[base][0].shape
     if not base.startswith("lstm"):
         return torch.randn(1, examples, *shape)
     x = torch.randint(3, VOCABULARY, (1, examples, *shape))
@@ -109,9 +115,9 @@ def inputs(base: str, examples: int) -> torch.Tensor:
 
 def network(base: str, **options: object) -> CSN:
     torch.manual_seed(0)
-    shape, small = NETWORKS[base]
-    config = ModelConfig(base=base, key_size=6, **small, **options)
-    model = build_learner(config, shape, 3, VOCABULARY if base.startswith("lstm") else None).eval()
+    reads, small = NETWORKS[base]
+    key = NeighbourKeyOptions(size=6) if base.startswith("lstm") else NetworkKey(size=6)
+    model = building.build(reads=reads, way=3, network=small, key=key, **options).eval()
     output = model.base.ffn.output if base == "lstm-ffn" else model.base.output
     torch.nn.init.normal_(output.weight)  # as after some training
     torch.nn.init.ones_(model.memory_function.layers[-1].bias)  # so that no hidden ReLU(beta) is dead

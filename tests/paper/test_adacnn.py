@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from csn.build import build_learner
-from csn.config import ModelConfig, load_preset
-from csn.networks.cnn import CNN, pooled_size
-from csn.networks.keys import CNNKey
+from csn.building import build, build_learner
+from csn.config import load_preset, merge
+from csn.learner import InputSpec
+from csn.networks.cnn import CNN, CNNKey, CNNOptions, pooled_size
 
 OMNIGLOT, MINI_IMAGENET = (1, 28, 28), (3, 84, 84)
 
@@ -46,24 +45,25 @@ def test_pooled_size_by_hand(image, layers, pixels):
 
 def test_parameters_of_the_omniglot_model_by_hand():
     convolutions = (9 * 1 * 64 + 64) + 4 * (9 * 64 * 64 + 64)
-    model = build_learner(load_preset("adacnn-gradient").model, OMNIGLOT, 5)
+    model = build_learner(load_preset("adacnn-gradient"), InputSpec(OMNIGLOT))
     assert count(model.base) == convolutions + 64 * 5 + 5
     assert count(model.key_function) == convolutions + 64 * 64 + 64
     assert count(model.memory_function) == (2 * 20 + 20) + (20 * 20 + 20) + (20 + 1)
-    df = build_learner(replace(load_preset("adacnn-df").model, guard=False), OMNIGLOT, 20)
+    config = merge(load_preset("adacnn-df"), {"data": {"way": 20}, "learner": {"guard": False}})
+    df = build_learner(config, InputSpec(OMNIGLOT))
     assert count(df.memory_function) == (20 * 20 + 20) + (20 * 20 + 20) + (20 + 1)
     assert count(df.base) == convolutions + 64 * 20 + 20
 
 
 def test_parameters_of_the_mini_imagenet_model_by_hand():
     convolutions = (9 * 3 * 32 + 32) + 4 * (9 * 32 * 32 + 32)
-    model = build_learner(ModelConfig(filters=32), MINI_IMAGENET, 5)
+    model = build(reads=MINI_IMAGENET, way=5, network=CNNOptions(filters=32))
     assert count(model.base) == convolutions + 9 * 32 * 5 + 5
     assert count(model.key_function) == convolutions + 9 * 32 * 64 + 64
 
 
 def test_keys_have_64_numbers_from_a_linear_layer():
-    key = build_learner(ModelConfig(), OMNIGLOT, 5).key_function
+    key = build(reads=OMNIGLOT, way=5).key_function
     keys = key(torch.randn(50, *OMNIGLOT))
     assert keys.shape == (50, 64)
     assert (keys < 0).any()
@@ -91,7 +91,7 @@ def test_unshifted_it_is_a_plain_cnn(float64):
 
 def test_weights_start_as_he_et_al_and_biases_at_zero():
     torch.manual_seed(0)
-    model = build_learner(ModelConfig(), OMNIGLOT, 5)
+    model = build(reads=OMNIGLOT, way=5)
     checked = 0
     for module in (*model.base.modules(), *model.key_function.modules()):
         if isinstance(module, nn.Conv2d | nn.Linear) and module is not model.base.output:
@@ -106,7 +106,7 @@ def test_weights_start_as_he_et_al_and_biases_at_zero():
 
 
 def test_an_untrained_model_predicts_uniformly_without_shifts():
-    base = build_learner(ModelConfig(filters=8), OMNIGLOT, 5).base
+    base = build(reads=OMNIGLOT, way=5, network=CNNOptions(filters=8)).base
     assert (base(torch.randn(3, *OMNIGLOT)).logits == 0).all()
 
 
@@ -153,12 +153,12 @@ def test_dropout_is_at_the_input_the_last_convolution_and_the_softmax_in_trainin
 @pytest.mark.parametrize(("preset", "rates"), [("adacnn-gradient", (0.0, 0.3, 0.3)), ("adacnn-df", (0.2, 0.3, 0.3))])
 def test_presets_have_the_numbers_of_appendix_a(preset, rates):
     config = load_preset(preset)
-    assert (config.model.base, config.model.filters, config.model.key_size) == ("cnn", 64, 64)
-    assert config.model.g_units in (20, 40)
-    assert config.model.dropout == rates
+    assert (config.network.name, config.network.filters, config.key.size) == ("cnn", 64, 64)
+    assert config.learner.g_units in (20, 40)
+    assert config.network.dropout == rates
     assert (config.train.optimizer, config.train.learning_rate, config.train.clip) == ("adam", 0.001, 10.0)
-    assert (config.model.temperature, config.model.norm, config.model.attention) == (None, "none", "soft")
-    model = build_learner(config.model, OMNIGLOT, 5)
+    assert (config.learner.temperature, config.network.norm, config.learner.attention) == (None, "none", "soft")
+    model = build_learner(config, InputSpec(OMNIGLOT))
     found = tuple(module.p for module in model.base.modules() if isinstance(module, nn.Dropout))
     assert found == rates
 

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from csn.build import build_learner
-from csn.config import ModelConfig, load_preset
+from csn.building import build
+from csn.config import load_preset
 from csn.core.conditioning import DirectFeedback, ErrorGradient, GatedInfo
-from csn.networks.keys import ResNetKey
-from csn.networks.resnet import ResBlock, ResNet, scaled
+from csn.networks.resnet import ResBlock, ResNet, ResNetKey, ResNetOptions, scaled
 
 MINI_IMAGENET, SMALL = (3, 84, 84), (3, 16, 16)
 FILTERS = (3, 64, 96, 128, 256)
@@ -90,13 +89,13 @@ def test_width_scales_every_layer_and_rounds_to_eights():
 @pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_width_that_leaves_no_filters_is_refused(number):
     for network in (lambda: ResNet((3, 16, 16), 5, width=number), lambda: ResNetKey((3, 16, 16), width=number)):
-        with pytest.raises(ValueError, match=rf"model\.width.* got {number}"):
+        with pytest.raises(ValueError, match=rf"network\.width.* got {number}"):
             network()
 
 
 def test_a_hidden_layer_of_no_units_is_refused():
     for network in (lambda: ResNet((3, 16, 16), 5, units=0), lambda: ResNetKey((3, 16, 16), units=0)):
-        with pytest.raises(ValueError, match=r"model\.units.* got 0"):
+        with pytest.raises(ValueError, match=r"network\.units.* got 0"):
             network()
 
 
@@ -134,7 +133,7 @@ def test_the_prediction_phase_gathers_the_statistics_and_the_description_phase_d
 
 
 def test_direct_feedback_takes_the_exact_shortcut():
-    model = build_learner(ModelConfig(base="resnet", conditioning="df", width=0.1, units=80), SMALL, 5)
+    model = build(reads=SMALL, way=5, network=ResNetOptions(width=0.1, units=80), conditioning="df")
     output = model.base(torch.randn(5, *SMALL))
     infos = DirectFeedback()(output, torch.arange(5)[None], model.base.activations, 5)
     assert [type(info) for info in infos[:-1]] == [GatedInfo] * 3
@@ -160,16 +159,16 @@ def test_dropout_is_at_the_input_and_the_two_fc_layers_in_training_only(rates, d
 @pytest.mark.parametrize("conditioning", ["gradient", "df"])
 def test_presets_have_the_numbers_of_appendix_a(conditioning):
     config = load_preset(f"adaresnet-{conditioning}")
-    assert (config.model.base, config.model.conditioning, config.model.width) == ("resnet", conditioning, 1.0)
-    assert (config.model.dropout, config.model.norm, config.model.units) == ((0.2, 0.5, 0.5), "batch", 512)
+    assert (config.network.name, config.learner.conditioning, config.network.width) == ("resnet", conditioning, 1.0)
+    assert (config.network.dropout, config.network.norm, config.network.units) == ((0.2, 0.5, 0.5), "batch", 512)
     train = config.train
     assert (train.optimizer, train.momentum, train.learning_rate, train.clip) == ("sgd", 0.9, 0.01, None)
     assert (train.validate_every, train.validation_tasks) == (400, 400)
-    assert load_preset(f"adaresnet-{conditioning}", "plus").model.width < 1
+    assert load_preset(f"adaresnet-{conditioning}", "plus").network.width < 1
 
 
 @pytest.mark.parametrize(("conditioning", "first"), [("gradient", 0.0), ("df", 0.2)])
 def test_adacnn_for_mini_imagenet_has_32_filters(conditioning, first):
     config = load_preset(f"adacnn-32-{conditioning}")
-    assert (config.model.base, config.model.filters, config.model.dropout) == ("cnn", 32, (first, 0.3, 0.3))
+    assert (config.network.name, config.network.filters, config.network.dropout) == ("cnn", 32, (first, 0.3, 0.3))
     assert (config.data.name, config.train.validate_every, config.train.validation_tasks) == ("mini-imagenet", 400, 400)

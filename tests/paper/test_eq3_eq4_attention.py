@@ -13,8 +13,7 @@ from csn.core.conditioning import DirectFeedback
 from csn.core.memory import DenseValues, GatedValues, MemoryFunction, TaskMemory
 from csn.core.model import CSN
 from csn.episode import Examples
-from csn.networks.ffn import FFN
-from csn.networks.keys import MLPKey
+from csn.networks.ffn import FFN, MLPKey
 
 
 def memory_of(keys: Tensor) -> TaskMemory:

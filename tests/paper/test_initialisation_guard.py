@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import csn.core.model
-from csn.build import build_learner
-from csn.config import RECIPES, ModelConfig, load_preset, preset_names
+from csn import building
+from csn.config import RECIPES, load_preset
 from csn.core.conditioning import DirectFeedback, preprocess_gradient
 from csn.core.memory import MemoryFunction
-from csn.core.model import CSN
-from csn.networks.ffn import FFN
-from csn.networks.keys import MLPKey
+from csn.core.model import CSN, CSNOptions
+from csn.networks.ffn import FFN, FFNOptions, MLPKey
+from csn.presets import preset_names
 
 SEEDS = range(50)
 
@@ -22,7 +22,7 @@ SEEDS = range(50)
 @functools.cache
 def build(seed: int, way: int = 5, **options: object) -> CSN:
     torch.manual_seed(seed)
-    return build_learner(ModelConfig(base="ffn", units=4, **options), (3,), way)
+    return building.build(reads=(3,), way=way, network=FFNOptions(units=4), **options)
 
 
 def error_of(own: int, way: int) -> list[float]:
@@ -126,5 +126,6 @@ def test_a_start_that_is_not_quiet_shifts_every_hidden_neuron_without_a_gradient
 
 
 def test_only_the_wide_adaresnet_by_gradient_starts_quietly():
-    quiet = {(name, recipe) for name in preset_names() for recipe in RECIPES if load_preset(name, recipe).model.quiet}
+    learners = {(name, recipe): load_preset(name, recipe).learner for name in preset_names() for recipe in RECIPES}
+    quiet = {which for which, learner in learners.items() if isinstance(learner, CSNOptions) and learner.quiet}
     assert quiet == {("adaresnet-gradient", "paper")}

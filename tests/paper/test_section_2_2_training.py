@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from csn.build import build_learner
-from csn.config import ModelConfig
+from csn.building import build
 from csn.core.model import CSN
 from csn.episode import Episode, Examples
+from csn.networks.cnn import CNNOptions
+from csn.networks.ffn import FFNOptions
 
 SHAPES = {"ffn": (6,), "cnn": (1, 12, 12)}
+NETWORKS = {"ffn": FFNOptions(units=9), "cnn": CNNOptions(filters=8)}
 pytestmark = pytest.mark.usefixtures("float64")
 
 
@@ -24,10 +26,8 @@ def setup(
     base: str, conditioning: str, temperature: float | None = 10.0, feedback: str = "detached"
 ) -> tuple[CSN, Episode]:
     torch.manual_seed(1)
-    config = ModelConfig(
-        base=base, conditioning=conditioning, filters=8, units=9, temperature=temperature, feedback=feedback
-    )
-    model = build_learner(config, SHAPES[base], 3)
+    options = {"conditioning": conditioning, "temperature": temperature, "feedback": feedback}
+    model = build("csn", reads=SHAPES[base], way=3, network=NETWORKS[base], **options)
     torch.nn.init.normal_(model.base.output.weight, std=0.5)  # as after some training
     for _, bias in model.memory_function.weights():
         torch.nn.init.normal_(bias, std=0.3)  # biases of 0 put g(0) on the kinks of its ReLUs

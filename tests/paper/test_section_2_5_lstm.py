@@ -17,8 +17,8 @@ from csn.core.neurons import SHIFT_RULES, TANH, ShiftRule, shifted_activation
 from csn.episode import Episode, Examples
 from csn.networks.encoded import EncodedFFN
 from csn.networks.lstm import LSTM, LSTMLayer
+from csn.networks.neighbours import NeighbourKey
 from csn.networks.recurrence import lstm_layer, pack
-from csn.networks.sentence_keys import NeighbourKey
 from csn.networks.sentences import SentenceEncoder, aligned, read_until
 
 EXACT = {"rtol": 0, "atol": 1e-10}

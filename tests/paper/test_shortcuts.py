@@ -24,9 +24,8 @@ from csn.core.model import CSN
 from csn.core.neurons import TANH
 from csn.core.shortcuts.rowwise import apply_rowwise
 from csn.episode import Episode, Examples
-from csn.networks.cnn import CNN
-from csn.networks.ffn import FFN
-from csn.networks.keys import CNNKey, MLPKey
+from csn.networks.cnn import CNN, CNNKey
+from csn.networks.ffn import FFN, MLPKey
 
 NEURONS = [(6,), (3, 3, 4)]
 EXACT = {"rtol": 0, "atol": 1e-12}

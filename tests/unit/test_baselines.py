@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,20 +14,17 @@ from csn.baselines.maml import MAML
 from csn.baselines.matching import MatchingNetwork, QueryContext, SupportContext
 from csn.baselines.prototypical import PrototypicalNetwork
 from csn.baselines.siamese import SiameseNetwork, pair_loss
-from csn.build import build_learner
-from csn.config import ModelConfig
+from csn.building import build
 from csn.episode import Episode, Examples
-from csn.networks.cnn import GroupNorm
+from csn.learner import InputSpec
+from csn.networks.cnn import CNNOptions, GroupNorm
+from csn.networks.lstm import LSTMOptions
+from csn.networks.neighbours import NeighbourKeyOptions
 
 INF = math.inf
 
 
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def support(x: list[list[float]], y: list[int]) -> Examples:
@@ -274,13 +270,13 @@ def test_outputs_beyond_the_way_take_no_part():
 
 def test_maml_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match=r"no batch norm.*group"):
-        build_learner(ModelConfig(learner="maml", norm="batch", filters=8), (1, 12, 12), 3)
+        build("maml", reads=(1, 12, 12), way=3, network=CNNOptions(filters=8, norm="batch"))
     with pytest.raises(ValueError, match=r"at least one step, got 0"):
         maml(inner_steps=0)
     with pytest.raises(ValueError, match=r"'third'.*first, second"):
         maml(order="third")
     with pytest.raises(ValueError, match=r"(?s)images.*another preset"):
-        build_learner(ModelConfig(learner="maml", base="lstm"), (7,), 3, 20)
+        build("maml", reads=InputSpec((7,), 20), way=3, network="lstm")
 
 
 # What they are built from
@@ -297,7 +293,8 @@ def test_group_norm_equals_torchs():
 
 @pytest.mark.parametrize("learner", ["prototypical", "matching", "siamese"])
 def test_embedding_learners_read_sentences_too(learner):
-    model = build_learner(ModelConfig(learner=learner, base="lstm", embedding=5, key_size=6), (7,), 3, 20)
+    network, key = LSTMOptions(embedding=5), NeighbourKeyOptions(size=6)
+    model = build(learner, reads=InputSpec((7,), 20), way=3, network=network, key=key)
     x = torch.randint(3, 20, (2, 3, 7))
     x[..., 3] = 1  # the blank
     y = tensor([[0, 1, 2]] * 2)

@@ -8,29 +8,43 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csn.build import build_learner
+from csn.building import build, build_learner
 from csn.config import (
     RECIPES,
     Config,
-    ModelConfig,
     config_from_json,
     load_preset,
     merge,
     parse_option,
-    preset_about,
-    preset_names,
 )
+from csn.core.parts import NetworkKey
+from csn.learner import InputSpec
+from csn.networks.cnn import CNNOptions
+from csn.networks.resnet import ResNetOptions
+from csn.presets import preset_about, preset_names
 
 ALL = [(name, recipe) for name in preset_names() for recipe in RECIPES]
+
+
+def small(config: Config) -> Config:
+    """The same parts with little to initialise."""
+    sizes = {"filters": 8, "width": 0.1, "units": 8, "guard": False}
+    return dataclasses.replace(
+        config,
+        **{
+            kind: dataclasses.replace(part, **{name: sizes[name] for name in sizes if name in vars(part)})
+            for kind, part in (("learner", config.learner), ("network", config.network))
+            if part is not None
+        },
+    )
 
 
 @pytest.mark.parametrize(("name", "recipe"), ALL)
 def test_every_preset_loads_names_itself_and_builds(name, recipe):
     config = load_preset(name, recipe)
     assert (config.preset, config.recipe) == (name, recipe)
-    if config.model.base in ("cnn", "resnet", "ffn"):
-        small = dataclasses.replace(config.model, filters=8, width=0.1, units=8, guard=False)
-        assert build_learner(small, (1, 28, 28), 5).way == 5
+    if not config.reads_sentences:
+        assert build_learner(small(config), InputSpec((1, 28, 28))).way == config.data.way
     assert len(preset_about(name)) > 10
     assert "\n" not in preset_about(name)
 
@@ -39,10 +53,10 @@ def test_every_preset_loads_names_itself_and_builds(name, recipe):
 @pytest.mark.parametrize(("row", "layers"), [("adalstm-1", 1), ("adalstm-2", 2), ("lstm-adaffn", 2)])
 def test_the_papers_language_presets_are_there_and_build(row, layers, conditioning):
     config = load_preset(f"{row}-{conditioning}")
-    assert (config.model.units, config.model.layers, config.model.conditioning) == (300, layers, conditioning)
+    assert (config.network.units, config.network.layers, config.learner.conditioning) == (300, layers, conditioning)
     assert config.data.name == "penn-treebank"
-    deep = merge(config, {"model": {"units": 200, "guard": False, "embedding": 8}})  # the paper's with 3 shots
-    base = build_learner(deep.model, (41,), 5, vocabulary=50).base
+    sizes = {"network": {"units": 200, "embedding": 8}, "learner": {"guard": False}}  # the paper's with 3 shots
+    base = build_learner(merge(config, sizes), InputSpec((41,), 50)).base
     assert len(base.activations) == (2 if row == "lstm-adaffn" else layers)  # adapted hidden layers
     assert (base.encoder.lstm.num_layers if row == "lstm-adaffn" else len(base.layers)) == layers
 
@@ -53,39 +67,43 @@ def test_the_papers_adacnn_presets_are_there():
 
 def test_plus_is_written_as_its_differences_from_paper():
     paper, plus = load_preset("adacnn-df"), load_preset("adacnn-df", "plus")
-    assert paper.model.temperature is None
-    assert plus.model.temperature == 10.0
-    assert (plus.model.conditioning, plus.model.filters) == (paper.model.conditioning, paper.model.filters)
+    assert paper.learner.temperature is None
+    assert plus.learner.temperature == 10.0
+    assert (plus.learner.conditioning, plus.network.filters) == (paper.learner.conditioning, paper.network.filters)
     assert plus.train.clip == paper.train.clip == 10.0
 
 
 def test_unknown_names_are_refused_with_the_choices():
-    with pytest.raises(ValueError, match=r"unknown preset 'resnet'.*adacnn-df"):
-        load_preset("resnet")
+    with pytest.raises(ValueError, match=r"unknown preset 'adacnn-dff': did you mean 'adacnn-df'.*maml"):
+        load_preset("adacnn-dff")
     with pytest.raises(ValueError, match=r"unknown preset.*adacnn-df"):
         load_preset("../config")
-    with pytest.raises(ValueError, match=r"unknown recipe 'best'.*paper, plus"):
-        load_preset("adacnn-df", "best")
-    with pytest.raises(ValueError, match=r"unknown option 'filter'.*filters"):
-        merge(Config(), {"model": {"filter": 3}})
-    with pytest.raises(ValueError, match=r"unknown option 'modle'.*model"):
-        merge(Config(), {"modle": {}})
+    with pytest.raises(ValueError, match=r"unknown recipe 'bset'.*paper, plus"):
+        load_preset("adacnn-df", "bset")
+    with pytest.raises(ValueError, match=r"unknown option of network 'cnn' 'filter': did you mean 'filters'\?"):
+        merge(Config(), {"network": {"filter": 3}})
+    with pytest.raises(ValueError, match=r"unknown section of options 'netwrok': did you mean 'network'\?.*train"):
+        merge(Config(), {"netwrok": {}})
+    with pytest.raises(ValueError, match=r"unknown network 'resent': did you mean 'resnet'\?.*cnn.*lstm-ffn"):
+        merge(Config(), {"network": {"name": "resent"}})
 
 
 @pytest.mark.parametrize(
     ("section", "name", "value", "wanted"),
     [
-        ("model", "filters", "many", "int"),
-        ("model", "filters", 3.5, "int"),
-        ("model", "filters", True, "int"),
-        ("model", "base", "transformer", r"cnn \| resnet \| ffn"),
-        ("model", "guard", 1, "bool"),
-        ("model", "dropout", 0.3, "tuple"),
-        ("model", "dropout", ["x", 0.3, 0.3], "tuple"),
-        ("model", "dropout", [None, 0.3, 0.3], "tuple"),
+        ("network", "filters", "many", "int"),
+        ("network", "filters", 3.5, "int"),
+        ("network", "filters", True, "int"),
+        ("network", "norm", "layer", r"none \| batch \| group"),
+        ("network", "name", 3, "the name of a network"),
+        ("learner", "guard", 1, "bool"),
+        ("network", "dropout", 0.3, "3 numbers"),
+        ("network", "dropout", [0.3, 0.3], "3 numbers"),
+        ("network", "dropout", ["x", 0.3, 0.3], "3 numbers"),
+        ("network", "dropout", [None, 0.3, 0.3], "3 numbers"),
         ("train", "learning_rate", "fast", "float"),
         ("train", "learning_rate", True, "float"),
-        ("train", "clip", "no", "float or None"),
+        ("train", "clip", "no", "float or null"),
         ("train", "seed", None, "int"),
         ("data", "name", 3, "str"),
     ],
@@ -96,33 +114,38 @@ def test_values_of_the_wrong_type_are_refused(section, name, value, wanted):
 
 
 def test_a_section_must_be_a_table():
-    with pytest.raises(ValueError, match="model"):
-        merge(Config(), {"model": 3})
+    for section in ("network", "train"):
+        with pytest.raises(ValueError, match=f"'{section}' is a section with options of its own, got 3"):
+            merge(Config(), {section: 3})
 
 
 @pytest.mark.parametrize(
-    ("preset", "option"),
-    [("adaresnet-df", "units"), ("adacnn-df", "filters"), ("adacnn-df", "key_size"), ("mann", "units")],
+    ("option", "parts"),
+    [
+        ("units", {"network": ResNetOptions(units=0)}),
+        ("filters", {"network": CNNOptions(filters=0)}),
+        ("size", {"key": NetworkKey(size=0)}),
+        ("units", {"learner": "mann", "units": 0}),
+    ],
 )
-def test_layers_of_no_neurons_are_refused_by_option(preset, option):
-    model = dataclasses.replace(load_preset(preset).model, **{option: 0})
-    with pytest.raises(ValueError, match=rf"model\.{option} must be 1 or more, got 0"):
-        build_learner(model, (1, 28, 28), 5)
+def test_layers_of_no_neurons_are_refused_by_option(option, parts):
+    with pytest.raises(ValueError, match=rf"{option} must be 1 or more, got 0"):
+        build(reads=(1, 28, 28), way=5, **parts)
 
 
 def test_values_take_the_type_of_their_field():
-    config = merge(Config(), {"train": {"learning_rate": 1, "clip": None}, "model": {"dropout": [0, 0.5, 1]}})
+    config = merge(Config(), {"train": {"learning_rate": 1, "clip": None}, "network": {"dropout": [0, 0.5, 1]}})
     assert type(config.train.learning_rate) is float
     assert config.train.clip is None
-    assert config.model.dropout == (0.0, 0.5, 1.0)
-    assert all(type(rate) is float for rate in config.model.dropout)
+    assert config.network.dropout == (0.0, 0.5, 1.0)
+    assert all(type(rate) is float for rate in config.network.dropout)
 
 
 def test_merge_changes_only_what_it_is_told_and_not_the_original():
     before = Config()
     after = merge(before, {"train": {"seed": 5}})
     assert after.train == dataclasses.replace(before.train, seed=5)
-    assert (after.model, after.data) == (before.model, before.data)
+    assert (after.learner, after.network, after.data) == (before.learner, before.network, before.data)
     assert before == Config()
 
 
@@ -130,10 +153,10 @@ def test_merge_changes_only_what_it_is_told_and_not_the_original():
     ("text", "expected"),
     [
         ("train.learning_rate=0.01", {"train": {"learning_rate": 0.01}}),
-        ("model.norm=batch", {"model": {"norm": "batch"}}),
-        ("model.temperature=null", {"model": {"temperature": None}}),
-        ("model.dropout=[0, 0.1, 0.2]", {"model": {"dropout": [0, 0.1, 0.2]}}),
-        ("model.guard=false", {"model": {"guard": False}}),
+        ("network.norm=batch", {"network": {"norm": "batch"}}),
+        ("learner.temperature=null", {"learner": {"temperature": None}}),
+        ("network.dropout=[0, 0.1, 0.2]", {"network": {"dropout": [0, 0.1, 0.2]}}),
+        ("learner.guard=false", {"learner": {"guard": False}}),
         (" data.name = omniglot ", {"data": {"name": "omniglot"}}),
         ("data.name=a=b", {"data": {"name": "a=b"}}),
     ],
@@ -162,7 +185,7 @@ def test_json_round_trip_of_every_preset(name, recipe):
     seed=st.integers(0, 2**60),
 )
 def test_json_round_trip_of_any_numbers(rate, dropout, clip, seed):
-    changes = {"train": {"learning_rate": rate, "clip": clip, "seed": seed}, "model": {"dropout": dropout}}
+    changes = {"train": {"learning_rate": rate, "clip": clip, "seed": seed}, "network": {"dropout": dropout}}
     config = merge(Config(), changes)
     assert config_from_json(config.to_json()) == config
     assert (config.train.learning_rate, config.train.seed) == (rate, seed)
@@ -170,7 +193,7 @@ def test_json_round_trip_of_any_numbers(rate, dropout, clip, seed):
 
 def test_configuration_cannot_be_changed_in_place():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        ModelConfig().filters = 3
+        Config().network.filters = 3
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,12 +17,7 @@ from csn.episode import Examples
 IMAGE, WAY = (2, 6, 6), 3
 
 
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def slow(weights: list[Tensor], x: Tensor, head: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""model.precision: half of the bits below the adapted layers and in the key function, ordinary numbers elsewhere."""
+"""network.precision: half of the bits below the adapted layers and in the key function, ordinary numbers elsewhere."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import dataclasses
 import json
 import subprocess
 import sys
-from typing import get_args, get_type_hints
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from csn.build import ENCODING, build_learner, load_data
+from csn import registry
+from csn.building import build
 from csn.cli.main import main
-from csn.config import Config, ModelConfig, load_preset, merge
+from csn.config import Config, load_preset, merge
+from csn.core.parts import NetworkOptions
+from csn.data.registry import load_data
 from csn.engine import machine
 from csn.engine.checkpoint import save_checkpoint
 from csn.engine.run import open_model
@@ -22,23 +24,25 @@ from csn.engine.train import model_tensors
 from csn.episode import Episode, Examples
 from csn.experiments import compare
 from csn.experiments.tables.plan import plan
-from csn.learner import FewShotLearner
-from csn.networks.cnn import ConvStack
+from csn.learner import FewShotLearner, InputSpec
+from csn.networks.cnn import CNNOptions, ConvStack
+from csn.networks.resnet import ResNetOptions
 
 CPU = torch.device("cpu")
 IMAGE = (3, 16, 16)
 WAY = 3
 
 
-def model(precision: str, base: str = "resnet", conditioning: str = "df") -> ModelConfig:
-    sizes = {"filters": 8, "width": 0.1, "units": 80}
-    return ModelConfig(base=base, conditioning=conditioning, norm="batch", precision=precision, **sizes)  # type: ignore[arg-type]
+def network(precision: str, base: str = "resnet") -> NetworkOptions:
+    if base == "cnn":
+        return CNNOptions(filters=8, norm="batch", precision=precision)
+    return ResNetOptions(width=0.1, units=80, norm="batch", precision=precision)
 
 
 def learner(precision: str, base: str = "resnet", conditioning: str = "df"):
     """The same weights in any precision, the softmax layer as after some training."""
     torch.manual_seed(0)
-    built = build_learner(model(precision, base, conditioning), IMAGE, WAY)
+    built = build(reads=IMAGE, way=WAY, network=network(precision, base), conditioning=conditioning)
     torch.nn.init.normal_(built.base.output.weight, std=0.3)
     return built
 
@@ -119,7 +123,7 @@ def without_bfloat16(monkeypatch):
 
 
 def test_a_machine_whose_instructions_end_the_process_is_told_so(without_bfloat16):
-    with pytest.raises(ValueError, match=r"fails or gains nothing on this machine's cpu: .*model\.precision=float32"):
+    with pytest.raises(ValueError, match=r"fails or gains nothing on this machine's cpu: .*network\.precision=float32"):
         machine.check_precision("bfloat16", CPU)
     machine.check_precision("float32", CPU)
 
@@ -127,13 +131,15 @@ def test_a_machine_whose_instructions_end_the_process_is_told_so(without_bfloat1
 def test_a_table_whose_cells_cannot_be_trained_here_says_so_first(without_bfloat16, tmp_path, capsys):
     asked = ["reproduce", "mini-imagenet", "--rows", "adaresnet-df", "paper", "5w1s", "--results", str(tmp_path)]
     assert main([*asked, "--runs", str(tmp_path / "runs")]) == 2
-    assert "--set model.precision=float32" in " ".join(capsys.readouterr().err.split())
+    assert "--set network.precision=float32" in " ".join(capsys.readouterr().err.split())
     assert main([*asked, "--dry-run"]) == 0
 
 
 def test_a_model_that_was_trained_in_bfloat16_is_read_in_float32_elsewhere(without_bfloat16, tmp_path):
     half = learner("bfloat16")
-    config = merge(Config(), {"model": dataclasses.asdict(model("bfloat16")), "data": {"way": WAY}})
+    config = merge(
+        Config(), {"network": {"name": "resnet", **dataclasses.asdict(network("bfloat16"))}, "data": {"way": WAY}}
+    )
     about = {"config": json.loads(config.to_json()), "input": list(IMAGE)}
     save_checkpoint(tmp_path / "best.safetensors", model_tensors(half), {"about": about})
     with pytest.warns(RuntimeWarning, match="read in float32"):
@@ -148,31 +154,34 @@ def test_the_probe_is_a_program_that_runs():
     assert run.returncode in (0, 1)  # gains by bfloat16, or not
 
 
-@pytest.mark.parametrize(
-    "options", [{"learner": "maml"}, {"learner": "metanet"}, {"base": "ffn"}, {"base": "lstm", "key": "lstm"}]
-)
-def test_networks_that_tasks_adapt_or_that_do_not_convolve_are_refused(options):
-    shape, vocabulary = ((9,), 20) if options.get("base") == "lstm" else (IMAGE, None)
-    with pytest.raises(ValueError, match=r"model\.precision=bfloat16 is for convolutions that no task adapts"):
-        build_learner(ModelConfig(precision="bfloat16", **options), shape, WAY, vocabulary)
+@pytest.mark.parametrize("learner", ["maml", "meta-lstm"])
+def test_networks_that_tasks_adapt_are_refused(learner):
+    with pytest.raises(ValueError, match=r"network\.precision=bfloat16 is for layers that no task adapts"):
+        build(learner, reads=IMAGE, way=WAY, network=CNNOptions(filters=8, precision="bfloat16"))
 
 
-def test_learners_that_may_have_it_are_those_that_encode():
-    for name in get_args(get_type_hints(ModelConfig)["learner"]):
-        base = {"base": "lstm"} if name == "lstm-lm" else {}
-        shape, vocabulary = ((9,), 20) if base else (IMAGE, None)
-        built = build_learner(ModelConfig(learner=name, filters=8, **base), shape, WAY, vocabulary)
-        assert (type(built).encode is not FewShotLearner.encode) == (name in ENCODING)
+@pytest.mark.parametrize("change", [{"name": "ffn"}, {"name": "lstm"}])
+def test_networks_that_do_not_convolve_have_no_such_option(change):
+    with pytest.raises(ValueError, match=r"unknown option of network .* 'precision'"):
+        merge(Config(), {"network": {**change, "precision": "bfloat16"}})
+
+
+def test_learners_say_in_their_options_whether_they_encode():
+    for name in registry.names("learner"):
+        options = registry.load("learner", name)
+        reads = InputSpec((9,), 20) if options.reads == "sentences" else IMAGE
+        built = build(name, reads=reads, way=WAY, network=CNNOptions(filters=8) if options.uses_network else None)
+        assert (type(built).encode is not FewShotLearner.encode) == options.encodes, name
 
 
 def test_the_floor_of_a_comparison_has_the_precision_of_what_it_is_for():
-    config = merge(load_preset("adacnn-df"), {"model": {"precision": "bfloat16", "filters": 8}})
+    config = merge(load_preset("adacnn-df"), {"network": {"precision": "bfloat16", "filters": 8}})
     floor = compare._floor(config, load_data("strokes"))
     assert {module.precision for module in floor.modules() if isinstance(module, ConvStack)} == {"bfloat16"}
 
 
 def test_the_wide_adaresnet_of_the_table_convolves_in_bfloat16():
-    cells = {cell.name: cell.config.model for cell in plan("mini-imagenet")}
+    cells = {cell.name: cell.config.network for cell in plan("mini-imagenet")}
     assert cells["mini-imagenet-5w1s-adaresnet-df-paper"].precision == "bfloat16"
     assert cells["mini-imagenet-5w1s-adaresnet-df-plus"].precision == "float32"
     assert cells["mini-imagenet-5w1s-adacnn-32-df-paper"].precision == "float32"

@@ -10,15 +10,16 @@ import torch.nn.functional as F
 from torch import tensor
 from torch.testing import assert_close
 
-from csn.build import build_learner
+from csn.building import build_learner
 from csn.config import load_preset
 from csn.data.source import Dataset
 from csn.data.text import sentences as text
 from csn.engine.run import TrainedRun, check_vocabulary, describe_vocabulary
+from csn.learner import InputSpec
 from csn.networks import sentences
 from csn.networks.encoded import EncodedFFN
-from csn.networks.lstm import LSTM
-from csn.networks.sentence_keys import LSTMKey, NeighbourKey, neighbour_ids
+from csn.networks.lstm import LSTM, LSTMKey
+from csn.networks.neighbours import NeighbourKey, neighbour_ids
 
 CENTRED = tensor([[0, 3, 4, 1, 5, 6, 7], [8, 9, 3, 1, 0, 0, 0], [0, 0, 0, 1, 4, 4, 0]])
 STARTED = tensor([[3, 4, 1, 5, 6, 7, 0], [8, 9, 3, 1, 0, 0, 0], [1, 4, 4, 0, 0, 0, 0]])
@@ -80,7 +81,7 @@ def test_a_sentence_needs_one_blank(x):
 @pytest.mark.parametrize(("preset", "base", "layers"), [("adalstm-1", LSTM, 1), ("adalstm-2", LSTM, 2)])
 def test_presets_build_ada_lstm(preset, base, layers, conditioning):
     config = load_preset(f"{preset}-{conditioning}")
-    model = build_learner(config.model, (7,), 5, 10)
+    model = build_learner(config, InputSpec((7,), 10))
     assert (type(model.base), len(model.base.layers), model.base.output.in_features) == (base, layers, 300)
     assert (config.data.name, config.train.learning_rate, model.log_scale) == ("penn-treebank", 0.001, None)
     assert isinstance(model.key_function, NeighbourKey)
@@ -89,18 +90,18 @@ def test_presets_build_ada_lstm(preset, base, layers, conditioning):
 @pytest.mark.parametrize("conditioning", ["gradient", "df"])
 def test_presets_build_lstm_and_ada_ffn(conditioning):
     config = load_preset(f"lstm-adaffn-{conditioning}", "plus")
-    model = build_learner(config.model, (7,), 5, 10)
+    model = build_learner(config, InputSpec((7,), 10))
     assert isinstance(model.base, EncodedFFN)
     assert (model.base.encoder.lstm.num_layers, len(model.base.activations)) == (2, 2)
     assert (config.train.learning_rate, model.base.encoder.embedding.dropout.p) == (0.003, 0.5)
 
 
 @pytest.mark.parametrize(
-    ("preset", "shape", "vocabulary"), [("adalstm-1-df", (1, 28, 28), None), ("adaffn-df", (7,), 10)]
+    ("preset", "spec"), [("adalstm-1-df", InputSpec((1, 28, 28))), ("adaffn-df", InputSpec((7,), 10))]
 )
-def test_sentences_and_images_are_not_confused(preset, shape, vocabulary):
+def test_sentences_and_images_are_not_confused(preset, spec):
     with pytest.raises(ValueError, match="does not read"):
-        build_learner(load_preset(preset).model, shape, 5, vocabulary)
+        build_learner(load_preset(preset), spec)
 
 
 def test_a_text_of_another_vocabulary_is_refused(tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,18 +14,13 @@ from csn.baselines.finetune import FineTuned
 from csn.baselines.mann import MANN, State, least_used
 from csn.baselines.meta_lstm import MetaLSTM
 from csn.baselines.snail import SNAIL, AttentionBlock, DenseBlock
-from csn.build import build_learner
-from csn.config import ModelConfig, load_preset
+from csn.building import build, build_learner
+from csn.config import load_preset, merge
 from csn.core.conditioning import preprocess_gradient
 from csn.episode import Episode, Examples
+from csn.learner import InputSpec
 
-
-@pytest.fixture(autouse=True)
-def _float64() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 # SNAIL
@@ -231,8 +225,8 @@ def test_the_input_gate_starts_at_the_inner_rate_and_parameters_are_kept():
 
 def test_matching_networks_read_sentences_by_their_preset():
     config = load_preset("matching-sentences")
-    assert (config.data.name, config.model.learner, config.model.base) == ("penn-treebank", "matching", "lstm")
-    model = build_learner(config.model, (7,), 3, 20)
+    assert (config.data.name, config.learner.name, config.network.name) == ("penn-treebank", "matching", "lstm")
+    model = build_learner(merge(config, {"data": {"way": 3}}), InputSpec((7,), 20))
     x = torch.randint(3, 20, (2, 3, 7))
     x[..., 3] = 1  # the blank
     examples = Examples(x, tensor([[0, 1, 2]] * 2))
@@ -242,4 +236,4 @@ def test_matching_networks_read_sentences_by_their_preset():
 @pytest.mark.parametrize("learner", ["maml", "meta-lstm", "metanet"])
 def test_learners_of_images_refuse_sentences(learner):
     with pytest.raises(ValueError, match=r"(?s)images.*hoose another preset"):
-        build_learner(ModelConfig(learner=learner, base="lstm"), (7,), 3, 20)
+        build(learner, reads=InputSpec((7,), 20), way=3, network=None if learner == "metanet" else "lstm")

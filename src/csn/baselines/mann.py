@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.baselines.embedding import EmbeddingLearner, shuffled
-from csn.core.parts import LearnerOptions, Parts
+from csn.core.parts import LearnerOptions, Parts, check_sizes
 
 
 class State(NamedTuple):
@@ -162,6 +162,7 @@ class MANNOptions(LearnerOptions):
         What embeddings of an untrained network have in common is larger than what tells them apart. A memory that is
         read by cosines then finds every row alike, unless they are standardised.
         """
+        check_sizes(self, "units", "rows", "row_size", "heads")
         embedding = parts.key_function()
         if self.standardise:
             embedding = nn.Sequential(embedding, nn.BatchNorm1d(parts.key_size))

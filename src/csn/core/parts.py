@@ -62,6 +62,7 @@ class NetworkKey(KeyOptions):
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
         """The network's own key function."""
+        check_sizes(self, "size")
         return network.key_function(spec, self.size)
 
 

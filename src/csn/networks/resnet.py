@@ -29,9 +29,9 @@ SMALLEST_SIDE = 2 ** len(FILTERS)
 def scaled(number: int, width: float) -> int:
     """`number` filters or units times a width, rounded to a multiple of 8, which suits vector units."""
     if number < 1:
-        raise ValueError(f"adaResNet needs a hidden layer of 1 unit or more (model.units), got {number}")
+        raise ValueError(f"adaResNet needs a hidden layer of 1 unit or more (network.units), got {number}")
     if not 0 < width < math.inf:
-        raise ValueError(f"adaResNet multiplies its filters by a width above 0 (model.width), got {width}")
+        raise ValueError(f"adaResNet multiplies its filters by a width above 0 (network.width), got {width}")
     return max(8, 8 * round(number * width / 8))
 
 

@@ -1,4 +1,4 @@
-"""The key function learns to name the training classes first, goes on to the bit, and hands over its best."""
+"""The key function is pretrained as a classifier, goes on to the bit, and hands over its best."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from csn.build import build_learner, load_data
+from csn.building import build_learner
 from csn.cli.main import main
 from csn.config import Config, load_preset, merge
 from csn.core.model import CSN
 from csn.data.images.strokes import load_strokes
+from csn.data.registry import load_data
 from csn.data.text.toy_language import load_toy_language
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
-from csn.engine.pretrain import network_of
 from csn.engine.run import new_trainer, open_run, read_log
 from csn.engine.train import StepReport, ValidationReport
+from csn.learner import InputSpec
 from csn.plots.episodes import learning_curve
 
 CPU = torch.device("cpu")
@@ -28,8 +29,8 @@ CPU = torch.device("cpu")
 def configured(preset: str, **changes) -> Config:
     small = {
         "data": {"name": "toy-language"},
-        "model": {"units": 8, "embedding": 8, "embedding_dropout": 0.1},
-        "naming": {"epochs": 1, "batch": 256, "learning_rate": 0.02},
+        "network": {"units": 8, "embedding": 8, "embedding_dropout": 0.1},
+        "pretrain": {"epochs": 1, "batch": 256, "learning_rate": 0.02},
         "train": {"tasks": 4, "validate_every": 4, "validation_tasks": 40},
     }
     return merge(merge(load_preset(preset, "plus"), small), changes)
@@ -41,7 +42,7 @@ def run_all(trainer) -> list[StepReport | ValidationReport]:
     return reports
 
 
-def test_naming_the_training_classes_teaches_about_unseen_ones(tmp_path):
+def test_pretraining_on_the_training_classes_teaches_about_unseen_ones(tmp_path):
     trainer = new_trainer(configured("adalstm-1-df"), load_toy_language(), tmp_path / "run", device=CPU)
     before = trainer.first._validate().accuracy
     reports = run_all(trainer)
@@ -53,17 +54,17 @@ def test_naming_the_training_classes_teaches_about_unseen_ones(tmp_path):
 
 
 def test_the_learner_goes_on_from_the_best_network(tmp_path):
-    config = configured("adalstm-1-df", naming={"epochs": 2})
+    config = configured("adalstm-1-df", pretrain={"epochs": 2})
     trainer = new_trainer(config, load_toy_language(), tmp_path, device=CPU)
     run_all(trainer)
-    best, _ = load_checkpoint(tmp_path / "naming" / "best.safetensors")
+    best, _ = load_checkpoint(tmp_path / "pretraining" / "best.safetensors")
     assert isinstance(trainer.learner, CSN)
     for name, tensor in trainer.learner.key_function.state_dict().items():
         assert_close(tensor, best[f"model.embedding.{name}"])
 
 
 @pytest.mark.parametrize("preset", ["adalstm-1-df", "matching-sentences"])
-def test_interrupted_naming_goes_on_to_the_bit(tmp_path, preset):
+def test_interrupted_pretraining_goes_on_to_the_bit(tmp_path, preset):
     data, config = load_toy_language(), configured(preset)
     whole = new_trainer(config, data, tmp_path / "whole", device=CPU)
     run_all(whole)
@@ -77,7 +78,7 @@ def test_interrupted_naming_goes_on_to_the_bit(tmp_path, preset):
         assert torch.equal(tensor, halves.learner.state_dict()[name]), name
 
 
-def test_a_run_of_tasks_that_has_begun_names_no_more(tmp_path):
+def test_a_run_that_has_gone_on_to_tasks_does_not_pretrain_again(tmp_path):
     config = configured("adalstm-1-df")
     trainer = new_trainer(config, load_toy_language(), tmp_path, device=CPU)
     run_all(trainer)
@@ -85,15 +86,15 @@ def test_a_run_of_tasks_that_has_begun_names_no_more(tmp_path):
     assert new_trainer(config, load_toy_language(), tmp_path, device=CPU, resume=True).first is None
 
 
-def test_images_are_named_too_and_augmented(tmp_path):
+def test_images_are_classified_too_and_augmented(tmp_path):
     data = load_strokes()
     few = dataclasses.replace(data, splits={s: _first_classes(c, 8) for s, c in data.splits.items()})
     config = merge(
         load_preset("adacnn-df", "plus"),
         {
             "data": {"way": 5, "name": "strokes"},
-            "model": {"filters": 4},
-            "naming": {"epochs": 1, "batch": 32},
+            "network": {"filters": 4},
+            "pretrain": {"epochs": 1, "batch": 32},
             "train": {"augment": 1.0, "tasks": 4, "validation_tasks": 4},
         },
     )
@@ -106,53 +107,55 @@ def _first_classes(classes, number):
     return type(classes)(classes.x[:rows], classes.counts[:number], classes.names[:number])
 
 
-def test_the_command_names_first_and_counts_its_time(tmp_path, capsys, monkeypatch):
+def test_the_command_pretrains_first_and_counts_its_time(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = ["model.units=8", "naming.epochs=1", "train.validate_every=4", "train.validation_tasks=4"]
+    options = ["network.units=8", "pretrain.epochs=1", "train.validate_every=4", "train.validation_tasks=4"]
     command = ["train", "adalstm-1-df", "--recipe", "plus", "--data", "toy-language", "--tasks", "4", "--out", "run"]
     assert main([*command, *(word for option in options for word in ("--set", option))]) == 0
     said = capsys.readouterr().out
-    assert "learns to name" in said
+    assert "pretrained as a classifier" in said
     assert said.index("examples  validation") < said.index("tasks  validation")
-    naming = read_log(Path("run/naming"))
-    assert open_run(Path("run")).log[0]["seconds"] >= naming[-1]["seconds"] > 0
+    pretraining = read_log(Path("run/pretraining"))
+    assert open_run(Path("run")).log[0]["seconds"] >= pretraining[-1]["seconds"] > 0
     assert main(["report", "run"]) == 0
-    assert Path("run/report/naming_curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "(naming_curve.png)" in Path("run/report/report.md").read_text()
-    axes = learning_curve(naming, naming=True).axes
+    assert Path("run/report/pretraining_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "(pretraining_curve.png)" in Path("run/report/report.md").read_text()
+    axes = learning_curve(pretraining, pretraining=True).axes
     assert axes[1].get_xlabel() == "training examples"
-    assert "naming" in [text.get_text() for text in axes[0].get_legend().get_texts()]
+    assert "pretraining" in [text.get_text() for text in axes[0].get_legend().get_texts()]
 
 
-def test_a_named_network_is_taken_over_to_the_bit(tmp_path):
+def test_a_pretrained_network_is_taken_over_to_the_bit(tmp_path):
     data, config = load_toy_language(), configured("adalstm-1-df")
     one = new_trainer(config, data, tmp_path / "one", device=CPU)
-    with pytest.raises(ValueError, match="has not learned names"):
-        new_trainer(config, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    with pytest.raises(ValueError, match="has not finished a pretraining"):
+        new_trainer(config, data, tmp_path / "two", device=CPU, pretrained=tmp_path / "one")
     run_all(one)
-    named = {name: tensor.clone() for name, tensor in network_of(one.learner).state_dict().items()}
+    taught = {name: tensor.clone() for name, tensor in one.learner.embedding_network.state_dict().items()}
     one.run()
     gradient = configured("adalstm-1-gradient", data={"shot": 2})
-    two = new_trainer(gradient, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    two = new_trainer(gradient, data, tmp_path / "two", device=CPU, pretrained=tmp_path / "one")
     assert run_all(two) == []  # nothing was left to learn
-    for name, tensor in network_of(two.learner).state_dict().items():
-        assert torch.equal(tensor, named[name]), name
+    for name, tensor in two.learner.embedding_network.state_dict().items():
+        assert torch.equal(tensor, taught[name]), name
     # Stopped before any task was trained on, it goes on with what it took over.
     again = new_trainer(gradient, data, tmp_path / "two", device=CPU, resume=True)
     assert run_all(again) == []
-    assert torch.equal(next(iter(network_of(again.learner).parameters())), next(iter(named.values())))
+    assert torch.equal(next(iter(again.learner.embedding_network.parameters())), next(iter(taught.values())))
 
 
 @pytest.mark.parametrize(
-    "change", [{"train": {"seed": 1}}, {"naming": {"epochs": 2}}, {"model": {"key_size": 7}}, {"naming": {"epochs": 0}}]
+    "change", [{"train": {"seed": 1}}, {"pretrain": {"epochs": 2}}, {"key": {"size": 7}}, {"pretrain": {"epochs": 0}}]
 )
-def test_other_names_are_not_taken_over(tmp_path, change):
+def test_another_pretraining_is_not_taken_over(tmp_path, change):
     data = load_toy_language()
     one = new_trainer(configured("adalstm-1-df"), data, tmp_path / "one", device=CPU)
     run_all(one)
     one.run()
-    with pytest.raises(ValueError, match="leave out --named"):
-        new_trainer(configured("adalstm-1-df", **change), data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    with pytest.raises(ValueError, match="leave out --pretrained"):
+        new_trainer(
+            configured("adalstm-1-df", **change), data, tmp_path / "two", device=CPU, pretrained=tmp_path / "one"
+        )
     assert not (tmp_path / "two").exists()
 
 
@@ -169,10 +172,10 @@ def test_a_run_that_was_killed_while_it_took_over_can_go_on(tmp_path, monkeypatc
 
     monkeypatch.setattr("csn.engine.pretrain.save_checkpoint", killed_before_the_last)
     with pytest.raises(KeyboardInterrupt):
-        new_trainer(config, data, tmp_path / "two", device=CPU, named=tmp_path / "one")
+        new_trainer(config, data, tmp_path / "two", device=CPU, pretrained=tmp_path / "one")
     assert (tmp_path / "two" / "config.json").exists()
     monkeypatch.undo()
-    two = new_trainer(config, data, tmp_path / "two", device=CPU, resume=True, named=tmp_path / "one")
+    two = new_trainer(config, data, tmp_path / "two", device=CPU, resume=True, pretrained=tmp_path / "one")
     assert run_all(two) == []
 
 
@@ -182,22 +185,22 @@ def test_words_that_mean_something_else_are_not_taken_over(tmp_path):
     run_all(one)
     one.run()
     other = dataclasses.replace(data, vocabulary=(*data.vocabulary[:-2], *data.vocabulary[:-3:-1]))
-    with pytest.raises(ValueError, match="leave out --named"):
-        new_trainer(config, other, tmp_path / "two", device=CPU, named=tmp_path / "one")
+    with pytest.raises(ValueError, match="leave out --pretrained"):
+        new_trainer(config, other, tmp_path / "two", device=CPU, pretrained=tmp_path / "one")
 
 
-def test_what_cannot_be_named_is_refused(tmp_path):
+def test_what_cannot_be_pretrained_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"asks for 1000000 examples, the data has \d+: ask for fewer"):
         new_trainer(
-            configured("adalstm-1-df", naming={"batch": 1_000_000}), load_toy_language(), tmp_path / "a", device=CPU
+            configured("adalstm-1-df", pretrain={"batch": 1_000_000}), load_toy_language(), tmp_path / "a", device=CPU
         )
-    config = merge(load_preset("maml", "plus"), {"naming": {"epochs": 1}})
-    with pytest.raises(ValueError, match=r"MAML compares no outputs.*set naming.epochs=0"):
+    config = merge(load_preset("maml", "plus"), {"pretrain": {"epochs": 1}})
+    with pytest.raises(ValueError, match=r"MAML has no embedding network.*set pretrain.epochs=0"):
         new_trainer(config, load_data("strokes"), tmp_path / "b", device=CPU)
 
 
 def test_a_network_to_compare_is_that_of_the_learner():
-    csn = build_learner(load_preset("adalstm-1-df").model, (41,), 5, 50)
-    matching = build_learner(load_preset("matching-sentences").model, (41,), 5, 50)
-    assert network_of(csn) is csn.key_function
-    assert network_of(matching) is matching.embedding
+    csn = build_learner(load_preset("adalstm-1-df"), InputSpec((41,), 50))
+    matching = build_learner(load_preset("matching-sentences"), InputSpec((41,), 50))
+    assert csn.embedding_network is csn.key_function
+    assert matching.embedding_network is matching.embedding
