@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from csn import registry
-from csn.data.images.options import BadFiles
-from csn.presets import read_preset
+from csn.data.images.options import BadFiles, Redraw
+from csn.presets import preset_names, read_preset
 
 if TYPE_CHECKING:
     from csn.core.parts import KeyOptions, LearnerOptions, NetworkOptions
 
-RECIPES = ("paper", "plus")
+RECIPES = ("paper", "plus", "best")
 PARTS: tuple[registry.PartKind, ...] = ("learner", "network", "key")
 
 
@@ -56,12 +56,34 @@ class PretrainConfig:
 
     epochs: passes over the training examples; none by default.
     batch: examples of a step.
-    learning_rate: at the start; it decays to 0. The rest is as in training.
+    learning_rate: the highest; it decays to 0 by a cosine.
+    warm_up: share of the steps in which the rate rises from 0.
+    optimizer: "sgd" with Nesterov momentum, "adam", or None for training's.
+    momentum: of "sgd" here.
+    weight_decay: of "sgd" here.
+    classifier: "linear", or "cosine" with a learned scale.
+    label_smoothing: share of the target that is spread over all classes.
+    average: decay of a running average of the weights, which then is what is validated and kept; 0 for none.
+    mirror: the mirror images of a class are a class of their own.
+    augment: strength of random distortions, None for training's.
+    redraw: what becomes of drawings besides: "same" pen and place, another "pen", or "any" pen, size and place.
+    precision: of the whole network while it is pretrained.
     """
 
     epochs: int = 0
     batch: int = 256
     learning_rate: float = 3e-3
+    warm_up: float = 0.0
+    optimizer: Literal["adam", "sgd"] | None = None
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    classifier: Literal["linear", "cosine"] = "linear"
+    label_smoothing: float = 0.0
+    average: float = 0.0
+    mirror: bool = False
+    augment: float | None = None
+    redraw: Redraw = "pen"
+    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True)
@@ -137,12 +159,15 @@ class Config:
 
 
 def load_preset(name: str, recipe: str = "paper") -> Config:
-    """A preset's configuration; the plus recipe is written as its differences from the paper's."""
+    """A preset's configuration; the other recipes are written as their differences from the paper's."""
     if recipe not in RECIPES:
         raise ValueError(registry.unknown("recipe", recipe, RECIPES))
     table = read_preset(name)
+    if recipe == "best" and recipe not in table:
+        having = [other for other in preset_names() if recipe in read_preset(other)]
+        raise ValueError(f"preset {name!r} has no recipe 'best', these have: {', '.join(having)}")
     config = Config(preset=name, recipe=recipe)
-    for layer in RECIPES[: RECIPES.index(recipe) + 1]:
+    for layer in dict.fromkeys(("paper", recipe)):
         config = merge(config, table.get(layer, {}))
     return config
 

@@ -40,6 +40,7 @@ PARTS: Mapping[PartKind, Mapping[str, str]] = {
     },
     "key": {
         "network": "csn.core.parts:NetworkKey",
+        "residual": "csn.networks.resnet:ResidualKeyOptions",
         "neighbours": "csn.networks.neighbours:NeighbourKeyOptions",
         "context": "csn.networks.neighbours:ContextKeyOptions",
     },

@@ -59,7 +59,7 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     train.add_argument("preset", metavar="PRESET", help="name of a preset, or `list`")
     train.add_argument(
         "--recipe",
-        choices=("paper", "plus"),
+        choices=("paper", "plus", "best"),
         default="paper",
         help="`paper` to the letter, or `plus` with our improvements (default: %(default)s)",
     )
@@ -120,7 +120,7 @@ def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
         description="Learners side by side: a table, a plot and result files. The same command goes on after a stop.",
     )
     compare.add_argument("presets", nargs="+", metavar="PRESET", help="names of presets, or PRESET:RECIPE")
-    compare.add_argument("--recipe", choices=("paper", "plus"), default="plus", help="default: %(default)s")
+    compare.add_argument("--recipe", choices=("paper", "plus", "best"), default="plus", help="default: %(default)s")
     compare.add_argument("--data", metavar="NAME", default="strokes", help="data set (default: %(default)s)")
     compare.add_argument("--way", type=int, default=5, help="classes of a task (default: %(default)s)")
     compare.add_argument("--shot", type=int, default=1, help="labelled examples of a class (default: %(default)s)")

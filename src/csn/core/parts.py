@@ -43,6 +43,8 @@ class KeyOptions(ABC):
     """Options of a key function f (section 2.1.2)."""
 
     name: ClassVar[str]
+    asks_network: ClassVar[bool] = True
+    """Whether options of the network that it stands beside decide what it is."""
     size: int
 
     @abstractmethod

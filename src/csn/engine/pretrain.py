@@ -2,10 +2,14 @@
 
 A pass over the training examples shows it every class at once, where a task shows it five. It is the loop of
 csn.engine.train with examples where that has tasks; as there, step s is a function of (seed, s).
+
+What is pretrained well compares well: more classes, a cosine classifier, distortions and averaged weights
+(docs/decisions.md says what each of them brings).
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import json
@@ -23,25 +27,55 @@ from csn.config import Config, PretrainConfig, TrainConfig, config_from_json
 from csn.data.images.augment import augmented
 from csn.data.source import ClassExamples, EpisodeSource, as_input
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop
+from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner
+from csn.networks.precision import convolving_in
 
 FOLDER = "pretraining"  # of a run
 TEMPERATURE = 10.0  # of the cosines by which validation tasks are answered
 
 
-class PretrainingClassifier(MatchingNetwork):
-    """The network under a linear layer of all training classes. It answers tasks by attention over its outputs."""
+class CosineClassifier(nn.Module):
+    """A layer of cosines to one direction a class, times a learned scale: (examples, d) -> (examples, classes)."""
 
-    def __init__(self, network: nn.Module, size: int, classes: int, way: int) -> None:
+    def __init__(self, size: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, size) / size**0.5)
+        self.scale = nn.Parameter(torch.tensor(TEMPERATURE))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits."""
+        return self.scale * (F.normalize(x, dim=-1) @ F.normalize(self.weight, dim=-1).T)
+
+
+class PretrainingClassifier(MatchingNetwork):
+    """The network under a layer of all training classes. It answers tasks by attention over its outputs."""
+
+    def __init__(
+        self, network: nn.Module, size: int, classes: int, way: int, pretrain: PretrainConfig | None = None
+    ) -> None:
+        pretrain = pretrain or PretrainConfig()
         super().__init__(network, way, size=size, temperature=TEMPERATURE)
         for parameter in self.parameters():
             parameter.requires_grad_(parameter is not self.log_scale)
-        self.classifier = nn.Linear(size, classes)
+        linear = pretrain.classifier == "linear"
+        self.classifier = nn.Linear(size, classes) if linear else CosineClassifier(size, classes)
+        self.average = copy.deepcopy(network).requires_grad_(False) if pretrain.average else None
 
     def classify(self, x: Tensor) -> Tensor:
         """(examples, *input) -> logits (examples, training classes)."""
         return self.classifier(self.embedding(x))
+
+    @torch.no_grad()
+    def follow(self, decay: float) -> None:
+        """The running average becomes `decay` of itself and what is missing of the network as it is."""
+        assert self.average is not None
+        pairs = zip(self.average.state_dict().values(), self.embedding.state_dict().values(), strict=True)
+        for mean, value in pairs:
+            if mean.is_floating_point():
+                mean.lerp_(value, 1 - decay)
+            else:
+                mean.copy_(value)
 
 
 class Pretrained(NamedTuple):
@@ -70,31 +104,35 @@ class PretrainTrainer(TrainingLoop):
         about: dict[str, Any] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        if pretrain.epochs < 1 or pretrain.batch < 1:
-            raise ValueError(
-                f"pretraining takes at least one epoch of batches of one, got {pretrain.epochs}, {pretrain.batch}"
-            )
-        per_epoch = len(classes.x) // pretrain.batch * pretrain.batch
+        check_options(pretrain)
+        views = 2 if pretrain.mirror else 1
+        per_epoch = views * len(classes.x) // pretrain.batch * pretrain.batch
         if per_epoch == 0:
             raise ValueError(
-                f"pretrain.batch asks for {pretrain.batch} examples, the data has {len(classes.x)}: ask for fewer"
+                f"pretrain.batch asks for {pretrain.batch} examples, the data has {views * len(classes.x)}: ask for "
+                f"fewer"
             )
         config = dataclasses.replace(
             config,
             tasks=pretrain.epochs * per_epoch,
             tasks_per_step=pretrain.batch,
+            optimizer=pretrain.optimizer or config.optimizer,
             learning_rate=pretrain.learning_rate,
             schedule="cosine",
+            augment=config.augment if pretrain.augment is None else pretrain.augment,
             validate_every=per_epoch,
             patience=None,
         )
         network = learner.embedding_network
         if network is None:
             raise ValueError(f"{type(learner).__name__} has no embedding network to pretrain: set pretrain.epochs=0")
-        classifier = PretrainingClassifier(network, size, len(classes), learner.way)
+        classifier = PretrainingClassifier(network, size, views * len(classes), learner.way, pretrain)
         super().__init__(classifier, config, folder, about=about, device=device)
-        self.classes, self.validation, self.per_epoch = classes, validation, per_epoch
-        self.labels = torch.arange(len(classes)).repeat_interleave(torch.from_numpy(classes.counts))
+        if pretrain.optimizer == "sgd":
+            self.optimizer = nesterov(classifier, pretrain)
+        self.pretrain, self.classes, self.validation, self.per_epoch = pretrain, classes, validation, per_epoch
+        labels = torch.arange(len(classes)).repeat_interleave(torch.from_numpy(classes.counts))
+        self.labels = torch.cat([labels + view * len(classes) for view in range(views)])
         self._order = functools.lru_cache(maxsize=1)(self._shuffled)
 
     def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -107,19 +145,75 @@ class PretrainTrainer(TrainingLoop):
 
     def _shuffled(self, epoch: int) -> Tensor:
         """The order of the examples in a pass; those that fill no batch wait for the next one."""
-        return torch.from_numpy(np.random.default_rng([self.config.seed, epoch]).permutation(len(self.classes.x)))
+        return torch.from_numpy(np.random.default_rng([self.config.seed, epoch]).permutation(len(self.labels)))
+
+    def _rate(self) -> float:
+        """It rises in a straight line, and falls by the cosine of csn.engine.train."""
+        rising = self.pretrain.warm_up * self.config.tasks
+        return min(1.0, (self.tasks + self.pretrain.batch) / rising if rising else 1.0) * super()._rate()
 
     def _step(self) -> StepReport:
         size = self.config.tasks_per_step
         epoch, done = divmod(self.tasks, self.per_epoch)
         rows = self._order(epoch)[done : done + size]
         self._seed_step()
-        x, labels = as_input(self.classes.x[rows]), self.labels[rows].to(self.device)
+        x, labels = self._examples(rows), self.labels[rows].to(self.device)
         if self.config.augment:
-            x = augmented(x, self.config.augment)
-        logits = self.learner.classify(x.to(self.device))
-        loss = self._descend(F.cross_entropy(logits, labels), size)
+            x = augmented(x, self.config.augment, self.pretrain.redraw)
+        with convolving_in(self.pretrain.precision, torch.device(self.device)):
+            logits = self.learner.classify(x.to(self.device))
+        error = F.cross_entropy(logits.float(), labels, label_smoothing=self.pretrain.label_smoothing)
+        loss = self._descend(error, size)
+        if self.learner.average is not None:
+            self.learner.follow(min(self.pretrain.average, 1 - 1 / (self.tasks // size)))
         return StepReport(self.tasks, loss, float((logits.argmax(-1) == labels).double().mean()))
+
+    def _examples(self, rows: Tensor) -> Tensor:
+        """Training examples; rows beyond their number are their mirror images."""
+        x, mirrored = as_input(self.classes.x[rows % len(self.classes.x)]), rows >= len(self.classes.x)
+        if mirrored.any():
+            x = torch.where(mirrored[:, None, None, None], x.flip(-1), x)
+        return x
+
+    def _validate(self) -> ValidationReport:
+        """Averaged weights answer, and are kept, in place of those that are trained."""
+        learner = self.learner
+        if learner.average is None:
+            return super()._validate()
+        trained, learner.embedding = learner.embedding, learner.average
+        try:
+            return super()._validate()
+        finally:
+            learner.embedding = trained
+
+
+def check_options(pretrain: PretrainConfig) -> None:
+    """Raise ValueError unless these options can be trained by."""
+    if pretrain.epochs < 1 or pretrain.batch < 1:
+        raise ValueError(
+            f"pretraining takes at least one epoch of batches of one, got {pretrain.epochs}, {pretrain.batch}"
+        )
+    for name in ("warm_up", "label_smoothing", "average"):
+        value = getattr(pretrain, name)
+        if not 0 <= value < 1:
+            raise ValueError(f"pretrain.{name} is a share of at least 0 and less than 1, got {value}")
+
+
+def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimizer:
+    """SGD as classifiers are trained: Nesterov momentum, and weight decay on all but a scale."""
+    trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [parameter for parameter in trained if parameter.ndim > 0]},
+        {"params": [parameter for parameter in trained if parameter.ndim == 0], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(
+        [group for group in groups if group["params"]],
+        lr=pretrain.learning_rate,
+        momentum=pretrain.momentum,
+        weight_decay=pretrain.weight_decay,
+        nesterov=True,
+        fused=True,
+    )
 
 
 def pretrained_alike(one: Config, other: Config) -> bool:
@@ -136,6 +230,8 @@ def pretrained_alike(one: Config, other: Config) -> bool:
 
 def _key_network(config: Config) -> dict[str, Any]:
     """What the network is made of, whoever compares its outputs."""
+    if config.key is not None and not config.key.asks_network:
+        return {"key": config.key}
     network = config.as_dict()["network"] or {}
     base_only = config.network.base_only if config.network else ()
     return {"key": config.key, "network": {n: value for n, value in network.items() if n not in base_only}}

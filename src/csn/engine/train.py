@@ -149,7 +149,7 @@ class TrainingLoop(ABC):
     def _descend(self, loss: Tensor, count: int) -> float:
         """One step of the optimizer on the loss of `count` tasks."""
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.tasks)
+            group["lr"] = self._rate()
         self.optimizer.zero_grad()
         loss.backward()
         if self.config.clip is not None:
@@ -162,6 +162,10 @@ class TrainingLoop(ABC):
                 f"the loss is {value} after {self.tasks} {self.unit}: lower train.learning_rate or set train.clip"
             )
         return value
+
+    def _rate(self) -> float:
+        """The learning rate of the next step."""
+        return learning_rate(self.config, self.tasks)
 
     def _keep_best(self, score: float, **measured: float) -> bool:
         """Write `best.safetensors` if no validation before had as high a score; whether it was."""

@@ -6,7 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csn.data.images.options import Redraw
 from csn.episode import Episode, Examples
+
+INK = 0.2  # what is darker belongs to a drawing, not to its paper
+LEAST, MOST = 0.5, 0.95  # of the frame that a drawing fills which is put anywhere
 
 
 def augment(episode: Episode, strength: float) -> Episode:
@@ -15,13 +19,17 @@ def augment(episode: Episode, strength: float) -> Episode:
     return Episode(support, query, episode.way)
 
 
-def augmented(images: Tensor, strength: float) -> Tensor:
+def augmented(images: Tensor, strength: float, redraw: Redraw = "pen") -> Tensor:
     """(..., channels, h, w) -> the same, each image turned, scaled, slanted and moved on its own.
 
     Drawings (one channel) get another pen too, photographs are seen in a mirror half of the time.
+    redraw: of drawings, the "same" pen, another "pen", or "any" pen, size and place.
     """
     if images.ndim < 3 or images.shape[-3] == 1:
-        return pen(affine(images, strength), strength)
+        if redraw == "any":
+            return any_pen(affine(placed_anywhere(images), strength))
+        moved = affine(images, strength)
+        return pen(moved, strength) if redraw == "pen" else moved
     return affine(mirrored(images), strength, padding="reflection")
 
 
@@ -62,3 +70,59 @@ def pen(images: Tensor, strength: float) -> Tensor:
     # Thinning stops half way: strokes are two pixels wide, and would vanish.
     changed = torch.where(width > 0, torch.lerp(flat, wider, width), torch.lerp(flat, thinner, -width))
     return changed.view_as(images)
+
+
+def placed_anywhere(images: Tensor) -> Tensor:
+    """(..., channels, h, w) -> the ink of each image at any size and place of the frame; a quarter of them stay.
+
+    The longer side of the ink becomes half of the frame to nearly all of it, at random.
+    """
+    flat = images.flatten(0, -4)
+    n, (h, w) = len(flat), flat.shape[-2:]
+    ink = flat.amax(1) > INK
+    top, bottom = _extent(ink.any(2))  # (n,) in [-1, 1], as grids count
+    left, right = _extent(ink.any(1))
+    size, across, down, stays = torch.rand(4, n, device=images.device)
+    side = torch.maximum((right - left) * w, (bottom - top) * h) / max(h, w)  # of the ink, 2 is the frame
+    zoom = (side / 2 / (LEAST + (MOST - LEAST) * size)).clamp(0.25, 2.0)  # of the frame that is looked at
+    # The frame is looked at from where the ink fits into it: its centre is the ink's, moved by what room there is.
+    room_x, room_y = (zoom - (right - left) / 2).clamp_min(0), (zoom - (bottom - top) / 2).clamp_min(0)
+    x = (left + right) / 2 + room_x * (2 * across - 1)
+    y = (top + bottom) / 2 + room_y * (2 * down - 1)
+    stay = (stays < 0.25) | ~ink.flatten(1).any(1)
+    zoom, x, y = zoom.masked_fill(stay, 1.0), x.masked_fill(stay, 0.0), y.masked_fill(stay, 0.0)
+    none = torch.zeros_like(zoom)
+    matrix = torch.stack([torch.stack([zoom, none, x], -1), torch.stack([none, zoom, y], -1)], dim=-2)
+    grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
+    return F.grid_sample(flat, grid, align_corners=False).view_as(images)
+
+
+def _extent(inked: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, side) bool -> (n,) where the ink begins and ends, between -1 and 1."""
+    side = inked.shape[1]
+    first, last = inked.int().argmax(1), side - 1 - inked.flip(1).int().argmax(1)
+    return 2 * first / side - 1, 2 * (last + 1) / side - 1
+
+
+def any_pen(images: Tensor) -> Tensor:
+    """(..., channels, h, w), ink on 0 -> by a thin, wide, soft or coarse pen, faint or strong; each its own.
+
+    A third keeps its pen. A coarse picture is one of few pixels, made larger.
+    """
+    flat = images.flatten(0, -4)
+    n, side = len(flat), flat.shape[-1]
+    kept, width, soft, strong = torch.rand(4, n, 1, 1, 1, device=images.device)
+    wider = F.max_pool2d(flat, 3, stride=1, padding=1)
+    widest = F.max_pool2d(wider, 3, stride=1, padding=1)
+    inked = torch.where(  # strokes up to a pixel wider on either side, a quarter of them up to two
+        width < 0.75, torch.lerp(flat, wider, width / 0.75), torch.lerp(wider, widest, (4 * width - 3).clamp_min(0))
+    )
+    blurred = F.avg_pool2d(F.pad(inked, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    inked = torch.lerp(inked, blurred, (2 * soft - 1).clamp_min(0))
+    coarse = int(torch.randint(max(side // 4, 1), side + 1, ()))
+    small = F.interpolate(inked, size=(coarse, coarse), mode="area")
+    few = torch.rand(n, 1, 1, 1, device=images.device) < 0.2
+    inked = torch.where(few, F.interpolate(small, size=flat.shape[-2:], mode="nearest"), inked)
+    most = inked.amax((1, 2, 3), keepdim=True).clamp_min(INK)
+    inked = (inked / most * (1.0 + strong)).clamp(0, 1) * torch.where(strong < 0.5, most, 1.0)
+    return torch.where(kept < 1 / 3, flat, inked).view_as(images)
