@@ -21,9 +21,11 @@ from csn.core.parts import NetworkKey
 from csn.learner import InputSpec
 from csn.networks.cnn import CNNOptions
 from csn.networks.resnet import ResNetOptions
-from csn.presets import preset_about, preset_names
+from csn.presets import preset_about, preset_names, read_preset
 
-ALL = [(name, recipe) for name in preset_names() for recipe in RECIPES]
+ALL = [
+    (name, recipe) for name in preset_names() for recipe in RECIPES if recipe != "best" or recipe in read_preset(name)
+]
 
 
 def small(config: Config) -> Config:
@@ -169,6 +171,14 @@ def test_parse_option_by_hand(text, expected):
 def test_what_is_no_option_is_refused_with_an_example(text):
     with pytest.raises(ValueError, match=r"SECTION\.NAME=VALUE"):
         parse_option(text)
+
+
+def test_best_is_a_recipe_of_its_own_and_only_of_some_presets():
+    best = load_preset("prototypical", "best")
+    assert best.train.schedule == "cosine"
+    assert best.pretrain.classifier == "cosine"
+    with pytest.raises(ValueError, match=r"preset 'snail' has no recipe 'best', these have: .*prototypical"):
+        load_preset("snail", "best")
 
 
 @pytest.mark.parametrize(("name", "recipe"), ALL)

@@ -61,7 +61,7 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
         "--recipe",
         choices=("paper", "plus", "best"),
         default="paper",
-        help="`paper` to the letter, or `plus` with our improvements (default: %(default)s)",
+        help="`paper` to the letter, `plus` with our improvements, or `best` at any cost (default: %(default)s)",
     )
     train.add_argument("--data", metavar="NAME|PATH", help=f"{_DATA_HELP} (default: the preset's)")
     _add_bad_files(train)

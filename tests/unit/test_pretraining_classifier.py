@@ -1,0 +1,192 @@
+"""What a strong pretraining is made of: cosines, averaged weights, mirror images, warm-up, pens of all kinds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from csn.config import Config, PretrainConfig, load_preset, merge
+from csn.data.images.augment import any_pen, augmented, placed_anywhere
+from csn.data.images.strokes import load_strokes
+from csn.data.source import ClassExamples, Dataset
+from csn.engine.checkpoint import load_checkpoint
+from csn.engine.pretrain import CosineClassifier, PretrainingClassifier, PretrainTrainer, check_options, nesterov
+from csn.engine.run import new_trainer
+from csn.networks.resnet import ResidualKey, ResidualPair
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    """The first eight classes of each split of a few generated alphabets."""
+    strokes = load_strokes(alphabets=5, characters=8)
+    return dataclasses.replace(strokes, splits={name: first_classes(c, 8) for name, c in strokes.splits.items()})
+
+
+def first_classes(classes: ClassExamples, number: int) -> ClassExamples:
+    rows = int(classes.counts[:number].sum())
+    return type(classes)(classes.x[:rows], classes.counts[:number], classes.names[:number])
+
+
+def strong(**pretrain) -> Config:
+    small = {
+        "data": {"name": "strokes", "way": 5, "queries": 1},
+        "key": {"size": 16, "width": 0.25},
+        "pretrain": {"epochs": 1, "batch": 32, "precision": "float32", "average": 0.9, **pretrain},
+        "train": {"tasks": 2, "validate_every": 2, "validation_tasks": 4},
+    }
+    return merge(load_preset("prototypical", "best"), small)
+
+
+def trainer(config, data, folder, **options) -> PretrainTrainer:
+    first = new_trainer(config, data, folder, device=CPU, **options).first
+    assert isinstance(first, PretrainTrainer)
+    return first
+
+
+def test_cosine_classifier_by_hand():
+    layer = CosineClassifier(2, 3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[2.0, 0.0], [0.0, 0.5], [-3.0, 3.0]]))
+        layer.scale.fill_(4.0)
+    logits = layer(torch.tensor([[6.0, 0.0], [1.0, 1.0]]))
+    half = math.sqrt(0.5)
+    assert_close(logits, torch.tensor([[4.0, 0.0, -4 * half], [4 * half, 4 * half, 0.0]]))
+
+
+def test_a_residual_pair_is_two_convolutions_beside_one():
+    pair = ResidualPair(2, 3, "none")
+    x = torch.randn(4, 2, 5, 5)
+    h = pair.first.convolution(x).relu()
+    expected = (pair.second.convolution(h) + pair.shortcut.convolution(x)).relu()
+    assert_close(pair(x), expected)
+
+
+def test_the_residual_key_has_the_size_of_its_description():
+    key = ResidualKey((1, 28, 28), size=256)
+    convolutions = 9 * 32 + sum(9 * (i * o + o * o) + i * o for i, o in ((32, 64), (64, 128), (128, 256)))
+    norms = 2 * (32 + 3 * (64 + 128 + 256))
+    assert sum(p.numel() for p in key.parameters()) == convolutions + norms + (4 * 256 + 1) * 256
+    assert key(torch.rand(3, 1, 28, 28)).shape == (3, 256)
+    with pytest.raises(ValueError, match=r"halves its images 3 times, and \(1, 7, 9\) are too small"):
+        ResidualKey((1, 7, 9))
+
+
+def test_the_average_follows_the_weights():
+    learner = PretrainingClassifier(nn.Linear(1, 1), 1, 2, 2, PretrainConfig(average=0.9))
+    assert learner.average is not None
+    with torch.no_grad():
+        learner.average.weight.fill_(1.0)
+        learner.embedding.weight.fill_(3.0)
+    learner.follow(0.75)
+    assert learner.average.weight.item() == pytest.approx(0.75 * 1 + 0.25 * 3)
+    assert not any(p.requires_grad for p in learner.average.parameters())
+
+
+def test_averaged_weights_are_validated_and_kept(data, tmp_path):
+    first = trainer(strong(mirror=False, epochs=2), data, tmp_path)
+    first.run()
+    best, _ = load_checkpoint(tmp_path / "pretraining" / "best.safetensors")
+    last, _ = load_checkpoint(first.last)
+    name = "first.convolution.weight"
+    kept = [best[f"model.embedding.{name}"]]
+    assert_close(first.learner.embedding.first.convolution.weight, kept[0])
+    if first.best == first._validate().accuracy:
+        assert not torch.equal(kept[0], last[f"model.embedding.{name}"])
+
+
+def test_mirror_images_are_classes_of_their_own(data, tmp_path):
+    first = trainer(strong(), data, tmp_path)
+    classes = data.splits["train"]
+    n = len(classes.x)
+    assert len(first.labels) == 2 * n
+    assert first.labels[n + 21] == len(classes) + 1  # 20 drawings a class
+    x = first._examples(torch.tensor([21, n + 21]))
+    assert_close(x[1], x[0].flip(-1))
+    assert_close(x[0], classes.x[21] / 255)
+
+
+def test_the_rate_rises_and_falls(data, tmp_path):
+    first = trainer(strong(warm_up=0.25, learning_rate=0.2, mirror=False), data, tmp_path)
+    total = first.config.tasks
+    rates = []
+    for first.tasks in range(0, total, 32):
+        rates.append(first._rate())
+    assert rates[0] == pytest.approx(0.2 * 32 / (0.25 * total))
+    top = max(range(len(rates)), key=rates.__getitem__)
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1 * (1 + math.cos(math.pi * (total - 32) / total)))
+
+
+def test_interrupted_it_goes_on_to_the_bit(data, tmp_path):
+    config = strong(redraw="any")
+    whole = trainer(config, data, tmp_path / "whole")
+    whole.run()
+    asked = iter([False, False, True])
+    assert trainer(config, data, tmp_path / "halves").run(should_stop=lambda: next(asked)) == "interrupted"
+    halves = trainer(config, data, tmp_path / "halves", resume=True)
+    assert halves.tasks == 64
+    halves.run()
+    for name, tensor in whole.learner.state_dict().items():
+        assert torch.equal(tensor, halves.learner.state_dict()[name]), name
+
+
+def test_no_decay_of_the_scale():
+    learner = PretrainingClassifier(nn.Linear(3, 2), 2, 4, 2, PretrainConfig(classifier="cosine"))
+    groups = nesterov(learner, PretrainConfig(weight_decay=0.1)).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    assert groups[1]["params"] == [learner.classifier.scale]
+    assert all(group["nesterov"] for group in groups)
+
+
+@pytest.mark.parametrize("name", ["warm_up", "label_smoothing", "average"])
+def test_shares_are_shares(name):
+    with pytest.raises(ValueError, match=rf"pretrain.{name} is a share of at least 0 and less than 1, got 1.5"):
+        check_options(PretrainConfig(epochs=1, **{name: 1.5}))
+
+
+def test_ink_is_placed_anywhere_in_the_frame_and_none_is_lost():
+    images = torch.zeros(400, 1, 28, 28)
+    images[:, :, 6:10, 18:26] = 1.0  # 8 wide, 4 high
+    torch.manual_seed(0)
+    moved = placed_anywhere(images)
+    assert moved.shape == images.shape
+    wide = (moved[:, 0].amax(1) > 0.5).sum(1).float()
+    high = (moved[:, 0].amax(2) > 0.5).sum(1).float()
+    stayed = torch.isclose(moved, images, atol=1e-3).flatten(1).all(1)
+    assert 0.15 < stayed.float().mean() < 0.35
+    grown = wide[~stayed]
+    assert grown.min() >= 13
+    assert grown.max() <= 28
+    assert_close((wide / high)[~stayed].median(), torch.tensor(2.0), atol=0.2, rtol=0)
+    assert (moved[~stayed].flatten(1).argmax(1).unique().numel()) > 50
+
+
+def test_empty_paper_stays_empty():
+    images = torch.zeros(5, 1, 28, 28)
+    assert_close(augmented(images, 1.0, "any"), images)
+
+
+def test_any_pen_draws_wider_and_keeps_to_the_scale():
+    images = torch.zeros(300, 1, 28, 28)
+    images[:, :, 5:23, 14] = 0.8
+    torch.manual_seed(0)
+    drawn = any_pen(images)
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
+    same = (drawn == images).flatten(1).all(1).float().mean()
+    assert 0.25 < same < 0.45
+    assert drawn.sum() > 1.5 * images.sum()
+
+
+def test_the_same_pen_is_moved_only():
+    images = torch.rand(3, 1, 28, 28)
+    torch.manual_seed(0)
+    assert_close(augmented(images, 0.0, "same"), images, atol=1e-5, rtol=0)
