@@ -195,9 +195,10 @@ def _checked(path: Path, content: Any) -> tuple[np.ndarray, dict[str, np.ndarray
 
 def _whole_numbers(path: Path, name: str, members: Any) -> np.ndarray:
     """The rows of a class, or a ValueError that names the file."""
-    try:
-        rows = np.asarray(members)
-    except (ValueError, TypeError):  # lists of unequal lengths
+    flat = not isinstance(members, list | tuple) or all(isinstance(row, int | np.integer) for row in members)
+    try:  # lists in lists are never made an array of: lists that share their parts can claim any size
+        rows = np.asarray(members if flat else None)
+    except OverflowError:
         rows = np.asarray(None)
     if rows.size and rows.dtype.kind not in "iu":
         raise ValueError(
