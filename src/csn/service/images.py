@@ -22,17 +22,32 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def from_png(content: bytes, limits: Limits) -> Image.Image:
-    """A decoded PNG. Its header is read by hand first: a picture that is too large is never decoded."""
+    """A decoded PNG. Its headers are read by hand first: a picture that is too large is never decoded."""
     if content[:8] != SIGNATURE or content[12:16] != b"IHDR" or len(content) < 33:
         raise unusable("the image is no PNG file")
     width, height = struct.unpack(">II", content[16:24])
     _check_size(width, height, limits)
+    if _kinds(content).count(b"IHDR") != 1:  # decoders go by the last one
+        raise unusable("the PNG file has two headers")
     try:
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
+            _check_size(image.width, image.height, limits)
             image.load()
             return image
+    except Image.DecompressionBombError as error:
+        raise unusable("the PNG file claims more pixels than its header says") from error
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError, struct.error, zlib.error) as error:
         raise unusable(f"the PNG file is damaged ({error})") from error
+
+
+def _kinds(content: bytes) -> list[bytes]:
+    """The kind of every chunk of a PNG file, in order."""
+    found, place = [], 8
+    while place + 8 <= len(content):
+        length, kind = struct.unpack(">I4s", content[place : place + 8])
+        found.append(kind)
+        place += 12 + length
+    return found
 
 
 def from_base64(text: str, limits: Limits) -> Image.Image:
