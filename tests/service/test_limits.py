@@ -18,13 +18,15 @@ from csn.service.store import Store
 
 
 def test_a_body_is_limited_by_its_header_and_by_its_bytes(tmp_path):
-    with client(tmp_path, limits=replace(UNHURRIED, body_bytes=5000)) as http:
+    with client(tmp_path, limits=replace(UNHURRIED, body_bytes=5000, json_bytes=3000)) as http:
         task = new_task(http, o=circle())
         long = drawing(circle()) + bytes(5000)
         assert error(http.post(f"{task}/predict", content=long, headers=PNG)) == (413, "body_too_large")
         pieces = (long[i : i + 500] for i in range(0, len(long), 500))  # sent in chunks: no length is announced
         assert error(http.post(f"{task}/predict", content=pieces, headers=PNG)) == (413, "body_too_large")
-        assert error(http.post("/api/tasks", content=b'{"name": "' + b"x" * 6000 + b'"}')) == (413, "body_too_large")
+        for kind in ("application/json", "text/plain", ""):
+            name = http.post("/api/tasks", content=b'{"name": "' + b"x" * 3000 + b'"}', headers={"Content-Type": kind})
+            assert error(name) == (413, "body_too_large")
         assert ask(http, task, circle())["label"] == "o"
 
 

@@ -66,7 +66,7 @@ def read_task(path: Path) -> TaskFile:
         raise ValueError(f"{path} is a task of version {about.get('task_version')}, this csn reads {VERSION}: upgrade")
     try:
         return _unpacked(tensors, about)
-    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, ValueError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} does not hold a whole task ({error}): {REMEDY}") from error
 
 
@@ -74,6 +74,8 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> TaskFile:
     labels, inputs = about["labels"], tensors["inputs"]
     if not isinstance(labels, list) or any(type(label) not in (str, int, float, bool) for label in labels):
         raise ValueError("labels must be strings, numbers or booleans")
+    if any(isinstance(label, float) and not math.isfinite(label) for label in labels):
+        raise ValueError("labels must be finite")
     if not labels or any(len(t) != len(labels) for name, t in tensors.items() if not name.endswith(".base")):
         raise ValueError(f"{len(labels)} labels need as many rows of every tensor")
     if any(tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):

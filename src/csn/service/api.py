@@ -5,66 +5,34 @@ from __future__ import annotations
 import dataclasses
 from base64 import b64encode
 from pathlib import PurePath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import ValidationError
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from csn import __version__
 from csn.service import samples, schemas
-from csn.service.errors import ServiceError, invalid_request
-from csn.service.images import from_base64, from_pixels, from_png, ink_png, unusable
+from csn.service.bodies import Sent, drawing_body, file_body
+from csn.service.errors import ServiceError
+from csn.service.images import ink_png
+from csn.service.store import Example, Record
 from csn.service.tasks import Tasks
 from csn.service.workers import Workers
 
 TASK_FILE = "application/x-csn-task"
-Body = TypeVar("Body", bound=schemas.Drawing)
-
-
-def drawing_body(model: type[schemas.Drawing]) -> dict[str, Any]:
-    """OpenAPI's description of a body that is JSON or a PNG file."""
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}},
-                "image/png": {"schema": {"type": "string", "format": "binary"}},
-            },
-        }
-    }
-
-
-def file_body(kind: str) -> dict[str, Any]:
-    """OpenAPI's description of a body that is a file."""
-    return {"requestBody": {"required": True, "content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]{1,64}$",
+        description="any text of your own: a request that is sent again with the same key is carried out once",
+    ),
+]
 
 
 def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
     """Every address under /api."""
     errors = {"4XX": {"model": schemas.ErrorAnswer}, "5XX": {"model": schemas.ErrorAnswer}}
     api = APIRouter(prefix="/api", responses=errors)  # type: ignore[arg-type]
-
-    def image_of(content: bytes, body: schemas.Drawing | None) -> Any:
-        if body is None:
-            return from_png(content, tasks.limits)
-        if (body.image is None) == (body.pixels is None):
-            raise unusable("a drawing comes as image or as pixels, one of the two")
-        if body.image is not None:
-            return from_base64(body.image, tasks.limits)
-        return from_pixels(body.pixels or [], tasks.limits)
-
-    async def drawing(request: Request, kind: type[Body]) -> tuple[bytes, Body | None]:
-        """The body as it came: a PNG file, or JSON."""
-        given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        content = await request.body()
-        if given == "image/png":
-            return content, None
-        if given != "application/json":
-            raise ServiceError(415, "wrong_type", "a drawing comes as application/json or image/png", "say which it is")
-        try:
-            return content, kind.model_validate_json(content)
-        except ValidationError as error:
-            raise invalid_request(error.errors(include_url=False, include_context=False, include_input=False)) from None
 
     @api.get("/about", tags=["server"])
     async def about() -> schemas.About:
@@ -116,14 +84,19 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         openapi_extra=drawing_body(schemas.LabelledDrawing),
     )
     async def add_example(
-        request: Request, task: str, label: Annotated[str | None, Query(description="with a PNG body")] = None
+        request: Request,
+        task: str,
+        label: Annotated[str | None, Query(description="with a PNG body")] = None,
+        key: Key = None,
     ) -> schemas.Learned:
         """Learn a drawing: one forward pass. A label that is new makes a class."""
-        content, body = await drawing(request, schemas.LabelledDrawing)
-        name = label if body is None else body.label
-        if name is None:
-            raise ServiceError(422, "bad_label", "the drawing has no label", "add ?label=NAME to the address")
-        record, example = await workers.run(lambda: tasks.add(task, image_of(content, body), name))
+        sent = await Sent.of(request)
+
+        def add() -> tuple[Record, Example]:
+            image, name = sent.labelled_drawing(tasks.limits, label)
+            return tasks.add(task, image, name, key)
+
+        record, example = await workers.run(add)
         return schemas.Learned(example=schemas.ExampleView.of(example), task=schemas.TaskView.of(record))
 
     @api.delete("/tasks/{task}/examples/{example}", tags=["examples"])
@@ -144,15 +117,15 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
     @api.post("/tasks/{task}/predict", tags=["recognise"], openapi_extra=drawing_body(schemas.Drawing))
     async def predict(request: Request, task: str) -> schemas.Prediction:
         """What a drawing is."""
-        content, body = await drawing(request, schemas.Drawing)
-        found, _ = await workers.run(lambda: tasks.explain(task, image_of(content, body)))
+        sent = await Sent.of(request)
+        found, _ = await workers.run(lambda: tasks.explain(task, sent.drawing(tasks.limits)))
         return schemas.Prediction(**schemas.Prediction.parts(found))
 
     @api.post("/tasks/{task}/explain", tags=["recognise"], openapi_extra=drawing_body(schemas.Drawing))
     async def explain(request: Request, task: str) -> schemas.ExplainedPrediction:
         """What a drawing is, and by which remembered examples it was recognised."""
-        content, body = await drawing(request, schemas.Drawing)
-        found, record = await workers.run(lambda: tasks.explain(task, image_of(content, body)))
+        sent = await Sent.of(request)
+        found, record = await workers.run(lambda: tasks.explain(task, sent.drawing(tasks.limits)))
         sources = [
             schemas.SourceView(id=record.examples[s.index].id, label=s.label, weight=s.weight) for s in found.sources
         ]
@@ -186,13 +159,13 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         ]
 
     @api.post("/tasks/{task}/alphabets/{name}", status_code=201, tags=["samples"])
-    async def add_alphabet(task: str, name: str) -> schemas.TaskView:
+    async def add_alphabet(task: str, name: str, key: Key = None) -> schemas.TaskView:
         """Learn a sample alphabet."""
         found = (await workers.run(samples.alphabets)).get(name)
         if found is None:
             raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list those there are")
         examples = [tasks.known(sample.label, sample.x) for sample in found]
-        return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples))
+        return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples, key))
 
     return api
 

@@ -22,6 +22,7 @@ from csn.service.limits import Limits
 from csn.service.metrics import Metrics
 
 OPEN = ("/", "/docs", "/health", "/openapi.json", "/favicon.ico")  # hold nothing of anybody's: need no token
+PNG, JSON = "image/png", "application/json"
 SECURITY = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -65,7 +66,7 @@ class Guard:
 
         try:
             self._check(scope)
-            await self.app(scope, self._limited(receive), answer)
+            await self.app(scope, self._limited(receive, self._most(scope)), answer)
         except ServiceError as error:
             await error.response()(scope, receive, answer)
         except Exception as error:
@@ -99,8 +100,15 @@ class Guard:
                     401, "token_needed", "this server needs its token", remedy, {"WWW-Authenticate": "Bearer"}
                 )
         length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length[:20]) > self.limits.body_bytes:
-            raise self._too_large()
+        most = self._most(scope)
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > most:
+            raise _too_large(most)
+
+    def _most(self, scope: Scope) -> int:
+        """Bytes of a body: pictures and task files may be longer than JSON, which takes far more memory than room."""
+        given = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+        is_file = given == PNG or (given != JSON and scope["path"] == "/api/tasks/file")
+        return self.limits.body_bytes if is_file else self.limits.json_bytes
 
     def _is_ours(self, host: str) -> bool:
         """Plain addresses are: no name can be made to point elsewhere where there is no name."""
@@ -124,7 +132,7 @@ class Guard:
             message = f"more than {limits.requests_per_second:g} requests a second"
             raise ServiceError(429, "too_many_requests", message, "wait a moment", {"Retry-After": "1"})
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, receive: Receive, most: int) -> Receive:
         """The body, if it comes in time and is not too large, whatever its header said."""
         total, until = 0, time.monotonic() + self.limits.seconds
         complete = False
@@ -140,15 +148,16 @@ class Guard:
             if message["type"] == "http.request":
                 total += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
-            if total > self.limits.body_bytes:
-                raise self._too_large()
+            if total > most:
+                raise _too_large(most)
             return message
 
         return limited
 
-    def _too_large(self) -> ServiceError:
-        most = f"{self.limits.body_bytes:,} bytes"
-        return ServiceError(413, "body_too_large", f"a request has at most {most}", "send a smaller drawing or task")
+
+def _too_large(most: int) -> ServiceError:
+    remedy = "send a smaller drawing or task; a PNG file as image/png may be longer than JSON"
+    return ServiceError(413, "body_too_large", f"this request has at most {most:,} bytes", remedy)
 
 
 def _host(header: str) -> str:

@@ -12,9 +12,11 @@ class Limits:
     requests_per_second (0: any number) is per address of a client, which may send `burst` of them at once after a
     pause. workers: computations at the same time; waiting: how many more may wait for one. live: tasks kept in memory,
     the others are read from disk again when they are next asked for. undos: changes of a task that can be taken back.
+    json_bytes: of a body that is neither a picture nor a task file. header_seconds: for the headers of a request.
     """
 
     body_bytes: int = 8_000_000
+    json_bytes: int = 1_000_000
     side: int = 4096
     pixels: int = 4_000_000
     examples: int = 500
@@ -29,5 +31,7 @@ class Limits:
     workers: int = 2
     waiting: int = 64
     connections: int = 256
+    connections_per_address: int = 100
+    header_seconds: float = 10.0
     live: int = 128
     undos: int = 100

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import datetime, timezone
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, FailFast, Field, FiniteFloat
 
 from csn.classifier.explanation import Explanation
 from csn.service.store import Example, Record
+
+
+class _FirstOnly(FailFast):
+    """Stop at the first bad item: a million bad pixels are no more wrong than one. Hashable, as unions need it."""
+
+    __hash__ = object.__hash__
+
+
+Pixels = Annotated[list[Annotated[list[FiniteFloat], _FirstOnly()]], _FirstOnly()]
 
 
 class ErrorBody(BaseModel):
@@ -40,7 +49,7 @@ class Drawing(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     image: str | None = Field(None, description="PNG file as base64, also as a data URL")
-    pixels: list[list[FiniteFloat]] | None = Field(None, description="rows of grey levels, 0 to 1 or 0 to 255")
+    pixels: Pixels | None = Field(None, description="rows of grey levels, 0 to 1 or 0 to 255")
 
 
 class LabelledDrawing(Drawing):

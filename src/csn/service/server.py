@@ -8,6 +8,7 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from csn.service.connections import protocol
 from csn.service.limits import Limits
 
 
@@ -51,7 +52,8 @@ def server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=limits.connections,
+        http=protocol(limits),  # which refuses connections, so that uvicorn need not
+        ws="none",
         timeout_keep_alive=10,
         timeout_graceful_shutdown=5,
     )

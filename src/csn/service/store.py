@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from csn.service.workers import begin_change
+
 VERSION = 1
+KEYS = 1000  # of a task that are remembered, the latest
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL,
@@ -25,6 +28,11 @@ CREATE TABLE IF NOT EXISTS examples (
     label TEXT NOT NULL, input BLOB NOT NULL, picture BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS examples_of_task ON examples (task);
+CREATE TABLE IF NOT EXISTS done (  -- what was learned under a key of the client's, so that a retry learns it once
+    number INTEGER PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+    key TEXT NOT NULL, examples TEXT NOT NULL,  -- JSON: ids
+    UNIQUE (task, key)
+);
 """
 
 
@@ -103,10 +111,21 @@ class Store:
             self._write(record, record.examples)
         return True
 
-    def save(self, record: Record, added: list[Example]) -> None:
-        """Keep a changed task, and examples it did not have before."""
+    def save(self, record: Record, added: list[Example], key: str | None = None) -> None:
+        """Keep a changed task, and examples it did not have before; under a key, if the client gave one."""
         with self._lock, _transaction(self._db):
             self._write(record, added)
+            if key is not None:
+                ids = json.dumps([example.id for example in added])
+                self._db.execute("INSERT INTO done (task, key, examples) VALUES (?, ?, ?)", (record.id, key, ids))
+                old = "SELECT number FROM done WHERE task = ? ORDER BY number DESC LIMIT -1 OFFSET ?"
+                self._db.execute(f"DELETE FROM done WHERE number IN ({old})", (record.id, KEYS))
+
+    def done(self, task: str, key: str) -> list[str] | None:
+        """The ids of the examples that were learned under a key; None if it is new."""
+        with self._lock:
+            row = self._db.execute("SELECT examples FROM done WHERE task = ? AND key = ?", (task, key)).fetchone()
+        return None if row is None else json.loads(row[0])
 
     def load(self, task: str) -> Record | None:
         """A task with everything in it."""
@@ -175,7 +194,8 @@ class Store:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing."""
+    """All of it or nothing; nothing if the request was given up before."""
+    begin_change()
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -75,10 +75,12 @@ class Tasks:
             if not self.store.delete(task):
                 raise _no_task()
 
-    def add(self, task: str, image: Any, label: str) -> tuple[Record, Example]:
-        """Learn a drawing."""
+    def add(self, task: str, image: Any, label: str, key: str | None = None) -> tuple[Record, Example]:
+        """Learn a drawing; under a key that was used before, the one that was learned then."""
         label = clean(label, self.limits.label)
         with self._open(task) as live:
+            if (known := self._done(live.record, key)) is not None:
+                return _copy(live.record), known[0]
             self._check_room([e.label for e in live.record.examples], [label])
             try:
                 shown = picture(image)
@@ -86,15 +88,17 @@ class Tasks:
             except ValueError as error:
                 raise unusable(str(error)) from error
             example = _example(label, live.classifier.inputs_[-1], shown)
-            self._added(live, [example])
+            self._added(live, [example], key)
             return _copy(live.record), example
 
-    def add_known(self, task: str, examples: Sequence[Example]) -> Record:
-        """Learn examples that are already in the model's form."""
+    def add_known(self, task: str, examples: Sequence[Example], key: str | None = None) -> Record:
+        """Learn examples that are already in the model's form; under a key that was used before, nothing more."""
         with self._open(task) as live:
+            if self._done(live.record, key) is not None:
+                return _copy(live.record)
             self._check_room([e.label for e in live.record.examples], [e.label for e in examples])
             live.classifier.recall(self._inputs(examples), [e.label for e in examples])
-            self._added(live, list(examples))
+            self._added(live, list(examples), key)
             return _copy(live.record)
 
     def remove(self, task: str, *, example: str | None = None, label: str | None = None) -> Record:
@@ -175,11 +179,22 @@ class Tasks:
         """An example from an image in the model's form, (1, h, w) uint8."""
         return _example(label, x, ink_png(x[0].numpy()))
 
-    def _added(self, live: Live, examples: list[Example]) -> None:
+    def _done(self, record: Record, key: str | None) -> list[Example] | None:
+        """The examples that were learned under a key before; None if it is new."""
+        ids = None if key is None else self.store.done(record.id, key)
+        if ids is None:
+            return None
+        known = [example for example in record.examples if example.id in ids]
+        if len(known) < len(ids):
+            message = "what was sent under this key was learned, and has been removed since"
+            raise ServiceError(409, "already_done", message, "use a new key to learn it again")
+        return known
+
+    def _added(self, live: Live, examples: list[Example], key: str | None) -> None:
         record = live.record
         record.examples = [*record.examples, *examples]
         self._remember(record, {"added": [example.id for example in examples]})
-        self.store.save(record, examples)
+        self.store.save(record, examples, key)
         self.done["learned"] += len(examples)
 
     def _remember(self, record: Record, change: dict[str, list[Any]]) -> None:

@@ -1,8 +1,14 @@
-"""Computation beside the event loop: a bounded number of threads, a bounded queue and a limit on time."""
+"""Computation beside the event loop: a bounded number of threads, a bounded queue and a limit on time.
+
+A request is answered in time or given up, never both: before a thread changes anything for good it asks its `Ticket`,
+which either lets the change happen, and then the request waits for it, or ends the work. So an answer that says 'too
+slow' says that nothing was done.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -13,30 +19,75 @@ from csn.service.limits import Limits
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_thread = threading.local()
+
+
+class GivenUp(Exception):  # noqa: N818 (no error: nobody waits any more)
+    """Raised in a thread whose request was answered without it."""
+
+
+class Ticket:
+    """Whether the work of one request may still change something."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changing = self._given_up = False
+
+    def begin_change(self) -> None:
+        """From here on the request waits; GivenUp if it no longer does."""
+        with self._lock:
+            if self._given_up:
+                raise GivenUp
+            self._changing = True
+
+    def give_up(self) -> bool:
+        """Whether the work is given up: not if it changes something already."""
+        with self._lock:
+            self._given_up = not self._changing
+            return self._given_up
+
+
+def begin_change() -> None:
+    """To be called before a transaction: GivenUp if the request that this thread works for was given up."""
+    ticket: Ticket | None = getattr(_thread, "ticket", None)
+    if ticket is not None:
+        ticket.begin_change()
+
 
 class Workers:
-    """Runs functions in threads. A request that waited too long is answered; one not yet begun is then never begun."""
+    """Runs functions in threads. Work counts as busy until its thread has ended, also where nobody waits for it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._pool = ThreadPoolExecutor(limits.workers, thread_name_prefix="csn")
+        self._lock = threading.Lock()
         self.busy = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """work(*args, **kwargs), or 503."""
-        limits = self._limits
+        """work(*args, **kwargs), or 503: then nothing was changed."""
+        limits, ticket = self._limits, Ticket()
         if self.busy >= limits.workers + limits.waiting:
             raise ServiceError(503, "busy", "too many requests are waiting", "try again", {"Retry-After": "1"})
-        self.busy += 1
-        try:
-            future = asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(*args, **kwargs))
-            return await asyncio.wait_for(future, limits.seconds)
-        except asyncio.TimeoutError as error:
-            message = f"the answer took more than {limits.seconds:g} seconds"
-            raise ServiceError(503, "too_slow", message, "try again with a smaller task") from error
-        finally:
-            self.busy -= 1
+
+        def task() -> T:
+            _thread.ticket = ticket
+            return work(*args, **kwargs)
+
+        self._count(1)
+        future = self._pool.submit(task)
+        future.add_done_callback(lambda _: self._count(-1))
+        answer = asyncio.wrap_future(future)
+        done, _ = await asyncio.wait({answer}, timeout=limits.seconds)
+        if not done and ticket.give_up():
+            answer.cancel()  # work not yet begun never is
+            message = f"the answer took more than {limits.seconds:g} seconds, and nothing was changed"
+            raise ServiceError(503, "too_slow", message, "try again", {"Retry-After": "1"})
+        return await answer
 
     def close(self) -> None:
         """Wait for what is running and begin nothing more."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.busy += change
