@@ -146,7 +146,8 @@ class ErrorGradient:
         # The loss is summed, and no layer above mixes examples, so each row's gradient is that of its own loss.
         loss = F.cross_entropy(output.logits[:, :way], labels.flatten(), reduction="sum")
         gradients = torch.autograd.grad(loss, output.preactivations)
-        return tuple(SparseInfo(_by_task(gradient, labels), self.p) for gradient in gradients)
+        # A network in half precision has gradients in half precision; g has not.
+        return tuple(SparseInfo(_by_task(g.to(output.logits.dtype), labels), self.p) for g in gradients)
 
     def output_info(self, error: Tensor) -> LayerInfo:
         """The output layer's information for errors y_hat - y (b, n, C): the error is the gradient there."""

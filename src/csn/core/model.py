@@ -130,7 +130,7 @@ class CSN(FewShotLearner[TaskMemory]):
             needs_graph = self.conditioning.needs_graph
             with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
                 features, targets = ordinary(features), ordinary(labels)
-                output = self.base.head(features.requires_grad_(needs_graph))
+                output = self.base.head(features.requires_grad_(needs_graph and features.is_floating_point()))
                 infos = self.conditioning(output, targets, self.base.activations, way)
         values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
         return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
