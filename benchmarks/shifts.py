@@ -1,0 +1,146 @@
+"""Where shifts matter: every arm on every family of synthetic tasks, the same seconds for all.
+
+    python benchmarks/shifts.py                          # all cells, results/shifts/shifts.json
+    python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 1 --out /tmp/shifts.json
+
+An arm trains for a fixed time of one thread (its CPU time, so that other programs do not count), its learning rate
+falling to 0 over that time, and is tested on tasks that nobody trained on. Cells that a result file has from the same
+commit are not made again, so an interrupted study goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from csn.baselines.finetune import FineTunedOptions
+from csn.baselines.maml import MAMLOptions
+from csn.baselines.matching import MatchingOptions
+from csn.baselines.prototypical import PrototypicalOptions
+from csn.building import build
+from csn.core.model import CSNOptions
+from csn.core.parts import LearnerOptions
+from csn.data.synthetic import FAMILIES, SIZE, Family
+from csn.engine.checkpoint import write_atomically
+from csn.engine.evaluate import task_accuracies
+from csn.engine.origin import origin
+from csn.learner import FewShotLearner
+from csn.networks.ffn import FFNOptions, MLPKey
+
+UNITS, LAYERS, KEY, BATCH, RATE = 64, 4, 32, 32, 3e-3
+TEST_TASKS, TEST_SEED = 2000, 10**6  # training seeds are far below
+T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+ARMS: Mapping[str, LearnerOptions] = {
+    "df-all": CSNOptions(conditioning="df", temperature=10.0),
+    "matching": MatchingOptions(temperature=10.0),
+    "df-output": CSNOptions(conditioning="df", temperature=10.0, shifted="output"),
+    "df-hidden": CSNOptions(conditioning="df", temperature=10.0, shifted="hidden"),
+    "gradient-all": CSNOptions(conditioning="gradient", temperature=10.0),
+    "gradient-output": CSNOptions(conditioning="gradient", temperature=10.0, shifted="output"),
+    "gradient-hidden": CSNOptions(conditioning="gradient", temperature=10.0, shifted="hidden"),
+    "prototypical": PrototypicalOptions(),
+    "maml": MAMLOptions(inner_steps=3, inner_rate=0.1, rate="each"),
+    "finetune": FineTunedOptions(),
+}
+
+
+class Seen(nn.Module):
+    """A key function that is given only the first numbers of an example."""
+
+    def __init__(self, seen: int) -> None:
+        super().__init__()
+        self.seen = seen
+        self.network = MLPKey(seen, size=KEY, units=UNITS, layers=LAYERS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, SIZE) -> (examples, KEY)."""
+        return self.network(x[:, : self.seen])
+
+
+def learner_of(arm: str, family: Family) -> FewShotLearner[Any]:
+    """An arm for a family: the same network and the same key function for all."""
+    options = ARMS[arm]
+    network = FFNOptions(units=UNITS, layers=LAYERS)
+    key = Seen(family.key_sees) if options.uses_key else None
+    return build(options, reads=(SIZE,), way=family.sizes.way, network=network, key=key, key_size=KEY)
+
+
+def train(learner: FewShotLearner[Any], family: Family, seed: int, seconds: float) -> int:
+    """Adam with a cosine schedule over a fixed time; the number of tasks seen."""
+    optimizer = torch.optim.Adam(learner.parameters(), lr=RATE)
+    started, tasks = time.process_time(), 0
+    while (part := (time.process_time() - started) / seconds) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * (1 + math.cos(math.pi * part)) / 2
+        optimizer.zero_grad(set_to_none=True)
+        loss = learner(family.batch(seed, tasks, BATCH)).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(learner.parameters(), 5.0)
+        optimizer.step()
+        tasks += BATCH
+    return tasks
+
+
+def accuracy(learner: FewShotLearner[Any], family: Family) -> float:
+    """Mean over test tasks, the same for every arm and seed."""
+    learner.eval()
+    found = []
+    for first in range(0, TEST_TASKS, 200):
+        episode = family.batch(TEST_SEED, first, 200)
+        with torch.no_grad():
+            found.append(task_accuracies(learner(episode).logits, episode.query.y))
+    return float(torch.cat(found).mean())
+
+
+def cell(name: str, arm: str, seed: int, seconds: float) -> dict[str, Any]:
+    """One training and its test."""
+    family = FAMILIES[name]
+    torch.manual_seed(seed)
+    learner = learner_of(arm, family)
+    tasks = train(learner, family, seed, seconds)
+    row = {"family": name, "arm": arm, "seed": seed, "seconds": seconds, "tasks": tasks}
+    return row | {"accuracy": round(accuracy(learner, family), 5)}
+
+
+def interval(values: list[float]) -> float:
+    """Half of the 95 % t interval over seeds."""
+    return T_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def main() -> None:
+    """Make the cells that are missing, and print each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 ... N - 1 (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of training in one thread (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("results/shifts/shifts.json"), help="default: %(default)s")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    made = origin("python benchmarks/shifts.py")
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    done = {(row["family"], row["arm"], row["seed"], row["seconds"]) for row in rows}
+    console = Console()
+    for seed, name, arm in itertools.product(range(options.seeds), options.families, options.arms):
+        if (name, arm, seed, options.seconds) in done:
+            continue
+        rows.append(cell(name, arm, seed, options.seconds))
+        console.print(rows[-1])
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(options.out, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
