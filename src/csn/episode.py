@@ -6,7 +6,7 @@ Shape letters, here and everywhere: `b` tasks in the batch, `n` support examples
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Literal
 
 import torch
@@ -45,17 +45,28 @@ class Examples:
 
 @dataclass(frozen=True)
 class Episode:
-    """A batch of tasks tau: their descriptions (support), unseen data (query) and the number of classes C (way)."""
+    """A batch of tasks tau: their descriptions (support), unseen data (query) and the number of classes C (way).
+
+    Its numbers are checked here, once, so that a step on it never has to wait for a device to tell them.
+    check: leave that out for numbers that have been checked before.
+    """
 
     support: Examples
     query: Examples
     way: int
+    check: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, check: bool) -> None:
         if self.support.x.shape[0] != self.query.x.shape[0]:
             raise ValueError(
                 f"support and query must hold the same tasks; got {self.support.x.shape[0]} and {self.query.x.shape[0]}"
             )
+        if self.way < 2:
+            raise ValueError(f"a task needs 2 or more ways, classes to tell apart; got {self.way}")
+        if check:
+            for part, what in ((self.support, "labels"), (self.query, "query labels")):
+                check_labels(part.y, self.way, what)
+                check_finite(part.x)
 
     @property
     def tasks(self) -> int:
@@ -64,18 +75,30 @@ class Episode:
 
     def to(self, device: torch.device | str) -> Episode:
         """The same tasks on another device."""
-        return Episode(self.support.to(device), self.query.to(device), self.way)
+        return Episode(self.support.to(device), self.query.to(device), self.way, check=False)
 
 
 def check_examples(examples: Examples, way: int, max_way: int) -> None:
     """Raise ValueError unless `examples` describe `way` classes that a learner of `max_way` outputs can tell apart."""
-    check_way(way, max_way)
-    if len(examples) == 0 or examples.x.shape[0] == 0:
-        raise ValueError("the support is empty: a task needs at least one labelled example")
-    low, high = int(examples.y.min()), int(examples.y.max())
-    if low < 0 or high >= way:
-        raise ValueError(f"labels of a {way}-way task must lie in [0, {way}), got {low} to {high}")
+    check_support(examples, way, max_way)
+    check_labels(examples.y, way)
     check_finite(examples.x)
+
+
+def check_support(support: Examples, way: int, max_way: int) -> None:
+    """What `check_examples` knows from shapes alone: all that is left to check in the support of an `Episode`."""
+    check_way(way, max_way)
+    if len(support) == 0 or support.x.shape[0] == 0:
+        raise ValueError("the support is empty: a task needs at least one labelled example")
+
+
+def check_labels(y: Tensor, way: int, what: str = "labels") -> None:
+    """Raise ValueError unless all labels are among `way` classes. Nothing is checked while torch traces a graph."""
+    if y.numel() == 0 or torch.compiler.is_compiling():
+        return
+    low, high = (int(bound) for bound in y.aminmax())
+    if low < 0 or high >= way:
+        raise ValueError(f"{what} of a {way}-way task must lie in [0, {way}), got {low} to {high}")
 
 
 def check_way(way: int, max_way: int) -> None:
@@ -83,15 +106,6 @@ def check_way(way: int, max_way: int) -> None:
     if not 2 <= way <= max_way:
         raise ValueError(
             f"this learner was built for 2 to {max_way} ways, got {way}: use fewer classes or train with a larger way"
-        )
-
-
-def check_query_labels(episode: Episode) -> None:
-    """Raise ValueError unless the labels of an episode's queries are among its classes."""
-    low, high = int(episode.query.y.min()), int(episode.query.y.max())
-    if low < 0 or high >= episode.way:
-        raise ValueError(
-            f"query labels of a {episode.way}-way task must lie in [0, {episode.way}), got {low} to {high}"
         )
 
 
@@ -112,6 +126,6 @@ def check_same_tasks(x: Tensor, labels: Tensor) -> None:
 
 
 def check_finite(x: Tensor) -> None:
-    """Raise ValueError if x holds NaN or infinity."""
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+    """Raise ValueError if x holds NaN or infinity. Nothing is checked while torch traces a graph."""
+    if x.is_floating_point() and not torch.compiler.is_compiling() and not bool(torch.isfinite(x).all()):
         raise ValueError("the input holds NaN or infinite values: clean it before describing or predicting")

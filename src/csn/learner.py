@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.episode import Episode, Examples, SupportOf, check_query_labels
+from csn.episode import Episode, Examples, SupportOf
 
 Task = TypeVar("Task")
 """Whatever a learner makes of a support set. State lives here, never in the module."""
@@ -105,7 +105,6 @@ class FewShotLearner(nn.Module, ABC, Generic[Task]):
     def forward(self, episode: Episode) -> EpisodeOutput:
         """Loss and logits of a batch of tasks: what the engine calls and DDP wraps."""
         logits = self.episode_logits(episode)
-        check_query_labels(episode)
         return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)
 
 
@@ -119,4 +118,6 @@ def out_of_inference_mode() -> Iterator[None]:
 
 def ordinary(x: Tensor) -> Tensor:
     """x without its history; a tensor of torch's inference mode, of which no graph may know, as a copy."""
+    if torch.compiler.is_compiling():  # which has its own view of inference mode, and breaks the graph at the question
+        return x.detach()
     return x.clone() if x.is_inference() else x.detach()

@@ -209,7 +209,7 @@ def test_labels_out_of_range_are_named(case):
 def test_a_way_it_was_not_built_for_is_named(case, way):
     with pytest.raises(ValueError, match=rf"2 to {WAY} ways, got {way}"):
         case.learner().describe(case.examples(1, [0, 0]), way)
-    with pytest.raises(ValueError, match=rf"2 to {WAY} ways, got {way}"):
+    with pytest.raises(ValueError, match=rf"2 (to {WAY}|or more) ways.* got {way}"):
         case.learner()(Episode(case.examples(1, [0]), case.examples(1, [0]), way))
 
 
@@ -237,16 +237,17 @@ def test_nan_and_infinity_are_refused_in_support_and_query(case, bad):
 
 
 def test_nan_in_the_queries_of_an_episode_is_refused(case):
+    """Where the episode is made: a learner takes an Episode's numbers as checked."""
     episode = case.episode()
-    episode.query.x.view(-1)[7] = torch.nan
+    x = episode.query.x.clone()
+    x.view(-1)[7] = torch.nan
     with pytest.raises(ValueError, match="NaN or infinite"):
-        case.learner()(episode)
+        Episode(episode.support, Examples(x, episode.query.y), episode.way)
 
 
 def test_query_labels_out_of_range_are_named(case):
-    episode = Episode(case.examples(1, [0, 1, 2]), case.examples(1, [0, 3]), 3)
-    with pytest.raises(ValueError, match=r"3"):
-        case.learner()(episode)
+    with pytest.raises(ValueError, match=r"query labels of a 3-way task must lie in \[0, 3\), got 0 to 3"):
+        Episode(case.examples(1, [0, 1, 2]), case.examples(1, [0, 3]), 3)
 
 
 def test_queries_of_another_number_of_tasks_are_refused(case):

@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, check_way, support_way
+from csn.episode import (
+    Episode,
+    Examples,
+    check_examples,
+    check_finite,
+    check_same_tasks,
+    check_support,
+    check_way,
+    support_way,
+)
 from csn.learner import Encoded, FewShotLearner
 
 
@@ -93,8 +102,7 @@ class EmbeddingLearner(FewShotLearner[Any]):
     def _embed_episode(self, episode: Episode) -> tuple[Tensor, Any]:
         """Embeddings (b, m, d) of the queries, and the Task."""
         support, query = episode.support, episode.query
-        check_examples(support, episode.way, self.way)
-        check_finite(query.x)
+        check_support(support, episode.way, self.way)
         embeddings = self._embed(torch.cat([support.x, query.x], dim=1))
         task = self.remember(embeddings[:, : len(support)], support.y, episode.way)
         return embeddings[:, len(support) :], task

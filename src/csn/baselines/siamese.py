@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from csn.baselines.embedding import Embedded, EmbeddingLearner, by_class
 from csn.core.parts import LearnerOptions, Parts
-from csn.episode import Episode, check_query_labels
+from csn.episode import Episode
 from csn.learner import EpisodeOutput
 
 
@@ -43,7 +43,6 @@ class SiameseNetwork(EmbeddingLearner):
     def forward(self, episode: Episode) -> EpisodeOutput:
         """The loss of section 3.2 over all pairs of a query and a support example of its task, and the logits."""
         queries, task = self._embed_episode(episode)
-        check_query_labels(episode)
         scores = self.scores(queries, task)
         same = episode.query.y.unsqueeze(2) == task.labels.unsqueeze(1)  # (b, m, n)
         return EpisodeOutput(pair_loss(scores, same), best_of_class(scores, task))

@@ -11,6 +11,7 @@ numbers per neuron.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -66,7 +67,12 @@ class SparseInfo:
         return self._rows(self.gradient)
 
     def values(self, g: MemoryFunction) -> LayerValues:
-        """Eq. 2 at the neurons with a gradient; all others share one value. Where most have one, g along eq. 6."""
+        """Eq. 2 at the neurons with a gradient; all others share one value. Where most have one, g along eq. 6.
+
+        How many have one is known to the processor alone: a graph, and another device, take them all.
+        """
+        if torch.compiler.is_compiling() or self.gradient.device.type != "cpu":
+            return DenseValues(apply_rowwise(g, self.dense()))
         flat = self.gradient.flatten()
         live = flat.nonzero().squeeze(-1)
         if self.p is not None and is_large(flat) and 2 * len(live) > len(flat):
@@ -118,7 +124,7 @@ class ScaledInfo:
 
     def values(self, g: MemoryFunction) -> LayerValues:
         """Eq. 2 with g's first layer as s (W e_i): one projection per example; many neurons, g along the line s e_i."""
-        if is_large(self.scale):
+        if is_large(self.scale) and not torch.compiler.is_compiling():  # the number of pieces depends on the numbers
             values = piecewise.scaled(g, self.scale.flatten(0, 1), self.error.flatten(0, 1))
             return DenseValues(values.view_as(self.scale))
         return DenseValues(g.scaled(self.scale, _beside(self.error, self.scale)))
@@ -197,8 +203,8 @@ class DirectFeedback:
         error rolled until its own class comes first: (e_l, e_{l+1}, ..., e_{l-1}).
         """
         C = error.shape[-1]
-        own_first = (torch.arange(C)[:, None] + torch.arange(C)[None, :]) % C
-        return DenseInfo(error[..., own_first.to(error.device)])
+        class_of = torch.arange(C, device=error.device)
+        return DenseInfo(error[..., (class_of[:, None] + class_of) % C])
 
     def rest(self, like: Tensor) -> Tensor:
         """What a neuron that is off is told: (C,), C being the size of g's first layer `like` (units, C)."""
@@ -220,7 +226,7 @@ def preprocess_gradient(gradient: Tensor, p: float = 7.0) -> Tensor:
     (log|x| / p, sgn x) where |x| >= e^-p, else (-1, e^p x). The clamp keeps log away from 0.
     """
     magnitude = gradient.abs()
-    floor = torch.exp(torch.tensor(-p, dtype=gradient.dtype, device=gradient.device))
+    floor = math.exp(-p)
     big = magnitude >= floor
     log = magnitude.clamp_min(floor).log() / p
     return torch.stack([torch.where(big, log, -1.0), torch.where(big, gradient.sign(), gradient / floor)], dim=-1)

@@ -18,7 +18,16 @@ from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, w
 from csn.core.memory import Attention, MemoryFunction, TaskMemory
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
 from csn.core.parts import LearnerOptions, Parts, check_sizes
-from csn.episode import Episode, Examples, check_examples, check_finite, check_same_tasks, check_way, support_way
+from csn.episode import (
+    Episode,
+    Examples,
+    check_examples,
+    check_finite,
+    check_same_tasks,
+    check_support,
+    check_way,
+    support_way,
+)
 from csn.learner import Encoded, FewShotLearner, ordinary
 
 GUARD_DRAWS = 32
@@ -96,9 +105,8 @@ class CSN(FewShotLearner[TaskMemory]):
     def episode_logits(self, episode: Episode) -> Tensor:
         """Both phases, with support and query in one call wherever layers are not shifted."""
         support, query = episode.support, episode.query
-        check_examples(support, episode.way, self.way)
+        check_support(support, episode.way, self.way)
         b, n = support.y.shape
-        check_finite(query.x)
         encoded = self.encode(torch.cat([self._flat(support.x), self._flat(query.x)]))
         of_support = [part[: b * n].unflatten(0, (b, n)) for part in encoded]
         of_queries = [part[b * n :].unflatten(0, (b, -1)) for part in encoded]
@@ -130,7 +138,7 @@ class CSN(FewShotLearner[TaskMemory]):
             needs_graph = self.conditioning.needs_graph
             with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
                 features, targets = ordinary(features), ordinary(labels)
-                output = self.base.head(features.requires_grad_(needs_graph and features.is_floating_point()))
+                output = self.base.head(_leaf(features, self.base) if needs_graph else features)
                 infos = self.conditioning(output, targets, self.base.activations, way)
         values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
         return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
@@ -191,6 +199,17 @@ class CSN(FewShotLearner[TaskMemory]):
         bias = g.weights()[-1][1]
         if bias is not None:  # without one, g is a multiple of the gradient and writes nothing where there is none
             bias -= g(self.conditioning.rest(g.weights()[0][0]))
+
+
+def _leaf(features: Tensor, base: BaseLearner) -> Tensor:
+    """Features without a history, from which a graph starts; a graph that is being traced starts from a parameter.
+
+    Whole numbers have no gradient: a stem that does nothing may hand over word ids.
+    """
+    if not features.is_floating_point():
+        return features
+    anchor = next((p for p in base.parameters() if p.requires_grad), None) if torch.compiler.is_compiling() else None
+    return features.requires_grad_() if anchor is None else features + 0 * anchor.flatten()[0]
 
 
 @dataclass(frozen=True)

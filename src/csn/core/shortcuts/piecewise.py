@@ -11,6 +11,8 @@ within a piece g and its derivatives with respect to its weights are affine in r
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,7 +38,7 @@ def preprocessed(g: MemoryFunction, gradient: Tensor, p: float) -> Tensor:
     (-1, 1), then (log x / p, 1). The distance r along it is e^p x in the middle and sgn(x) (log|x| / p + 2) outside.
     """
     x = gradient.reshape(1, -1)
-    floor = torch.exp(torch.tensor(-p, dtype=x.dtype, device=x.device))
+    floor = math.exp(-p)
     magnitude = x.abs()
     outside = magnitude.clamp_min(floor).log_().div_(p).add_(2).copysign_(x)
     r = torch.where(magnitude >= floor, outside, x / floor)
