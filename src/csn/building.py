@@ -9,7 +9,7 @@ from torch import nn
 from csn import registry
 from csn.config import Config, changed
 from csn.core.base_learner import BaseLearner
-from csn.core.parts import KeyOptions, LearnerOptions, NetworkOptions, Parts
+from csn.core.parts import KeyOptions, LearnerOptions, NetworkOptions, Parts, default_options
 from csn.learner import FewShotLearner, InputSpec
 
 
@@ -18,7 +18,7 @@ def build(
     *,
     reads: InputSpec | tuple[int, ...],
     way: int,
-    network: str | NetworkOptions | BaseLearner | None = "cnn",
+    network: str | NetworkOptions | BaseLearner | None = None,
     key: str | KeyOptions | nn.Module | None = None,
     key_size: int | None = None,
     **options: Any,
@@ -34,9 +34,10 @@ def build(
     way:
         The largest number of classes to tell apart.
     network:
-        The name or options of an architecture, or a `BaseLearner` of one's own.
+        The name or options of an architecture ("cnn" by default), or a `BaseLearner` of one's own.
     key:
         The name or options of a key function, or a module of one's own: (examples, *input) -> (examples, key_size).
+        By default one of the network's shape; a `BaseLearner` of one's own needs it.
     key_size:
         Numbers in a key of one's own; not every learner needs to know.
     options:
@@ -47,9 +48,14 @@ def build(
     if options and not isinstance(learner, str):
         raise ValueError(f"learner {learner.name!r} has its options already: leave out {', '.join(options)}")
     chosen: LearnerOptions = changed("learner", _options("learner", learner), options)
-    of_network: NetworkOptions | BaseLearner | None = _options("network", network)
+    for kind, part, used in (("network", network, chosen.uses_network), ("key", key, chosen.uses_key)):
+        if part is not None and not used:
+            raise ValueError(f"learner {chosen.name!r} takes no {kind}: leave it out")
+    of_network = _options("network", "cnn" if network is None else network)
+    if key is None and isinstance(of_network, BaseLearner) and chosen.uses_key:
+        raise ValueError("a base learner of your own needs a key function: give key, a name or a module")
     default_key = of_network.default_key if isinstance(of_network, NetworkOptions) else "network"
-    of_key: KeyOptions | nn.Module = _options("key", default_key if key is None else key)
+    of_key = _options("key", default_key if key is None else key)
     spec = reads if isinstance(reads, InputSpec) else InputSpec(tuple(reads))
     size = of_key.size if isinstance(of_key, KeyOptions) else key_size
     built = chosen.build(Parts(spec, way, of_network, of_key, size))
@@ -58,8 +64,8 @@ def build(
 
 
 def _options(kind: registry.PartKind, part: Any) -> Any:
-    """The options of a part that is given by its name; anything else as it is."""
-    return registry.load(kind, part)() if isinstance(part, str) else part
+    """The default options of a part that is given by its name; anything else as it is."""
+    return default_options(kind, part) if isinstance(part, str) else part
 
 
 def build_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:

@@ -118,8 +118,10 @@ class TrainConfig:
     seed: int = 0
 
 
-def _default(kind: registry.PartKind, name: str) -> Any:
-    return registry.load(kind, name)()
+def _default(kind: registry.PartKind, name: str, package: str | None = None) -> Any:
+    from csn.core.parts import default_options  # which loads torch
+
+    return default_options(kind, name, package)
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,13 @@ class Config:
         return self.network.precision if self.network else "float32"
 
     def as_dict(self) -> dict[str, Any]:
-        """The configuration as the values that its JSON has, each part with its name."""
+        """The configuration as the values that its JSON has, each part with its name, and its package if not csn."""
         options = dataclasses.asdict(self)
         for kind in PARTS:
             if options[kind] is not None:
-                options[kind] = {"name": getattr(self, kind).name, **options[kind]}
+                name = getattr(self, kind).name
+                package = registry.package_of(kind, name)
+                options[kind] = {"name": name, **({"package": package} if package else {}), **options[kind]}
         return json.loads(json.dumps(options))
 
     def to_json(self) -> str:
@@ -215,10 +219,10 @@ def _with_part(config: Config, kind: registry.PartKind, changes: Any) -> Config:
             f"learner {config.learner.name!r} builds its own networks and has no section {kind!r}: leave it out"
         )
     options = dict(_section(kind, changes))
-    name = options.pop("name", current.name)
-    if not isinstance(name, str):
-        raise ValueError(f"{kind}.name is the name of a {kind}, got {name!r}")
-    part = changed(kind, current if name == current.name else _default(kind, name), options, config)
+    name, package = options.pop("name", current.name), options.pop("package", None)
+    if not isinstance(name, str) or not isinstance(package, str | None):
+        raise ValueError(f"{kind}.name is the name of a {kind}, got {name!r} of package {package!r}")
+    part = changed(kind, current if name == current.name else _default(kind, name, package), options, config)
     if kind == "network" and not config.learner.adapts_base:
         _check_shape_only(part, config.learner.name)
     new = dataclasses.replace(config, **{kind: part})

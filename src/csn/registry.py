@@ -56,43 +56,54 @@ class PartError(ValueError):
 
 def names(kind: PartKind) -> list[str]:
     """Every name of a kind: csn's own, then those of other packages."""
-    return [*PARTS[kind], *(name for name in _plugins(kind) if name not in PARTS[kind])]
+    return list(dict.fromkeys([*PARTS[kind], *_plugins(kind)]))
 
 
-def load(kind: PartKind, name: str) -> Any:
-    """What a name leads to, or a PartError that says what there is."""
-    if name in _plugins(kind):
-        return _load_plugin(kind, name)
-    if name not in PARTS[kind]:
-        raise PartError(unknown(WORDS.get(kind, kind), name, names(kind)))
-    return pkgutil.resolve_name(PARTS[kind][name])
+def load(kind: PartKind, name: str, package: str | None = None) -> Any:
+    """What a name leads to, or a PartError that says what there is.
+
+    package: the one that the part came with when it was used before, if that was not csn.
+    """
+    word = WORDS.get(kind, kind)
+    if (entry := plugin(kind, name, own=name in PARTS[kind])) is not None:
+        try:
+            return entry.load()
+        except Exception as error:  # a package of somebody else's may fail in any way
+            raise PartError(
+                f"{word} {name!r} of {_package(entry)} could not be imported ({type(error).__name__}: {error}): "
+                f"repair or uninstall that package"
+            ) from error
+    if name in PARTS[kind]:
+        return pkgutil.resolve_name(PARTS[kind][name])
+    if package is not None:
+        raise PartError(f"{word} {name!r} comes with {package}, which is not installed: install that package")
+    raise PartError(unknown(word, name, names(kind)))
 
 
-def packages(kind: PartKind) -> dict[str, str]:
-    """The names of a kind that come from other packages, with the package and version of each."""
-    return {name: " or ".join(map(_package, entries)) for name, entries in _plugins(kind).items()}
+def plugin(kind: PartKind, name: str, *, own: bool) -> importlib.metadata.EntryPoint | None:
+    """The entry point by which another package adds a name, or a PartError if more than one package has it.
 
-
-def _load_plugin(kind: PartKind, name: str) -> Any:
-    entries = _plugins(kind)[name]
-    owners = [*(["csn"] if name in PARTS[kind] else []), *map(_package, entries)]
+    own: csn has it.
+    """
+    entries = _plugins(kind).get(name, ())
+    owners = [*(["csn"] if own else []), *map(_package, entries)]
     if len(owners) > 1:
         raise PartError(
             f"{WORDS.get(kind, kind)} {name!r} comes with more than one package ({', '.join(owners)}): uninstall all "
             f"but one"
         )
-    try:
-        return entries[0].load()
-    except Exception as error:  # a package of somebody else's may fail in any way
-        raise PartError(
-            f"{WORDS.get(kind, kind)} {name!r} of {owners[0]} could not be imported "
-            f"({type(error).__name__}: {error}): repair or uninstall that package"
-        ) from error
+    return entries[0] if entries else None
 
 
-def plugin_modules(kind: PartKind) -> dict[str, list[str]]:
-    """The modules that entry points of a kind name, by their names."""
-    return {name: [entry.module for entry in entries] for name, entries in _plugins(kind).items()}
+def package_of(kind: PartKind, name: str) -> str | None:
+    """The package and version that a name comes with; None for csn itself."""
+    entries = _plugins(kind).get(name, ())
+    return _package(entries[0]) if entries else None
+
+
+def plugin_names(kind: PartKind) -> list[str]:
+    """The names that other packages add."""
+    return list(_plugins(kind))
 
 
 @functools.cache

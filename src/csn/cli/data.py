@@ -25,15 +25,10 @@ from csn.data.registry import (
 )
 from csn.data.source import SPLITS, Dataset
 from csn.engine.run import TrainedRun
-from csn.registry import PartError
 
 
 def data(options: argparse.Namespace) -> int:
     """`csn data`; check returns 1 if it found problems."""
-    if options.action == "list":
-        for name in dataset_names():
-            say(f"{name:20} {_about(name)}")
-        return 0
     if options.name is None:
         raise ValueError(
             f"csn data {options.action} needs a path or the name of a data set: {', '.join(dataset_names())}"
@@ -54,14 +49,6 @@ def data(options: argparse.Namespace) -> int:
         )
     console.print(table)
     return 0
-
-
-def _about(name: str) -> str:
-    """A data set in a line; a package that fails to import is named, and the others are listed all the same."""
-    try:
-        return data_entry(name).about
-    except PartError as error:
-        return f"({error})"
 
 
 def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:

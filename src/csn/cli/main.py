@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Bad input exits with status 2 and a message, an interruption with 130."""
     options = parser().parse_args(arguments)
     try:
+        if options.command == "train" and options.preset == "list":
+            return importlib.import_module("csn.cli.lists").presets()
+        if options.command == "data" and options.action == "list":
+            return importlib.import_module("csn.cli.lists").datasets()
         module = importlib.import_module(f"csn.cli.{options.command}")
         return int(getattr(module, options.command)(options) or 0)
     except (ValueError, OSError) as error:

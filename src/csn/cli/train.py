@@ -17,15 +17,10 @@ from csn.config import Config, load_preset, merge, parse_option
 from csn.data.registry import load_running_text
 from csn.engine.run import new_trainer, run_log
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
-from csn.presets import preset_about, preset_names
 
 
 def train(options: argparse.Namespace) -> int:
     """`csn train`."""
-    if options.preset == "list":
-        for name in preset_names():
-            say(f"{name:20} {preset_about(name)}")
-        return 0
     config = train_config(options)
     device = prepare_machine(options)
     folder = options.out or Path("runs") / _run_name(config)

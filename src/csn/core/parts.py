@@ -7,11 +7,12 @@ that an option is written down once and belongs to the part that reads it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from csn import registry
 from csn.core.base_learner import BaseLearner
 from csn.core.neurons import ShiftRule
 from csn.learner import FewShotLearner, InputSpec
@@ -143,6 +144,22 @@ class Parts:
                 "this learner builds its own network and takes no ready one: name an architecture (network='cnn')"
             )
         return self.network
+
+
+_OPTIONS: dict[str, type[Any]] = {"learner": LearnerOptions, "network": NetworkOptions, "key": KeyOptions}
+
+
+def default_options(kind: registry.PartKind, name: str, package: str | None = None) -> Any:
+    """The default options of a part by its name; `package` as in `registry.load`."""
+    part = registry.load(kind, name, package)
+    base = _OPTIONS[kind]
+    is_part = isinstance(part, type) and issubclass(part, base) and is_dataclass(part)
+    if not is_part or part.name != name:
+        raise registry.PartError(
+            f"{kind} {name!r} leads to {part!r}, where a dataclass belongs that is a {base.__name__} and has the name "
+            f"{name!r}"
+        )
+    return part()
 
 
 def check_sizes(options: object, *names: str) -> None:

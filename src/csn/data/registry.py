@@ -132,16 +132,12 @@ DATASETS: Mapping[str, DataEntry] = {
 
 def dataset_names() -> list[str]:
     """Every data set that has a name: csn's own, and those of other packages."""
-    return [*DATASETS, *(name for name in registry.names("dataset") if name not in DATASETS)]
+    return list(dict.fromkeys([*DATASETS, *registry.names("dataset")]))
 
 
 def data_entry(name: str) -> DataEntry:
     """The data set of a known name, or the one that the files of a path make."""
-    if name in registry.names("dataset"):
-        if name in DATASETS:
-            raise registry.PartError(
-                f"data set {name!r} comes with csn and {registry.packages('dataset')[name]}: uninstall the latter"
-            )
+    if registry.plugin("dataset", name, own=name in DATASETS) is not None:
         entry = registry.load("dataset", name)
         if not isinstance(entry, DataEntry):
             raise registry.PartError(f"data set {name!r} leads to {entry!r}, where a DataEntry belongs")

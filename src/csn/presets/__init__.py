@@ -18,7 +18,7 @@ else:
 
 def preset_names() -> list[str]:
     """Every preset: csn's own, and those of other packages."""
-    return sorted({*_own(), *registry.plugin_modules("preset")})
+    return sorted({*_own(), *registry.plugin_names("preset")})
 
 
 def preset_about(name: str) -> str:
@@ -28,15 +28,15 @@ def preset_about(name: str) -> str:
 
 def read_preset(name: str) -> dict[str, Any]:
     """A preset's description and recipes as its file has them."""
-    paths = [path for path in (_own().get(name), *_of_plugins(name)) if path is not None]
-    if not paths:
+    entry = registry.plugin("preset", name, own=name in _own())
+    if entry is None and name not in _own():
         raise ValueError(registry.unknown("preset", name, preset_names()))
-    if len(paths) > 1:
-        raise registry.PartError(f"preset {name!r} comes with more than one package ({', '.join(map(str, paths))})")
+    path = _own()[name] if entry is None else _of_package(entry.module, name)
     try:
-        return tomllib.loads(paths[0].read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise registry.PartError(f"preset {name!r} is damaged, repair {paths[0]}: {error}") from error
+        owner = registry.package_of("preset", name) or "csn"
+        raise registry.PartError(f"preset {name!r} of {owner} cannot be read: {error}") from error
 
 
 @functools.cache
@@ -44,14 +44,11 @@ def _own() -> dict[str, Path]:
     return {path.stem: path for path in Path(__file__).parent.glob("*.toml")}
 
 
-def _of_plugins(name: str) -> list[Path]:
-    """NAME.toml in the package that an entry point names; the package itself is not imported."""
-    paths = []
-    for module in registry.plugin_modules("preset").get(name, ()):
-        try:
-            found = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            found = None
-        folders = [] if found is None else found.submodule_search_locations or []
-        paths += [Path(folder) / f"{name}.toml" for folder in folders]
-    return paths
+def _of_package(package: str, name: str) -> Path:
+    """NAME.toml in a package, which is not imported."""
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        found = None
+    folders = [] if found is None else found.submodule_search_locations or []
+    return next((Path(folder) / f"{name}.toml" for folder in folders), Path(package, f"{name}.toml"))
