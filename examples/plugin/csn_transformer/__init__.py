@@ -1,0 +1,1 @@
+"""Parts that this package adds to csn; its entry points in pyproject.toml name them."""
