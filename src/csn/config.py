@@ -163,7 +163,7 @@ class Config:
 
 
 def load_preset(name: str, recipe: str = "paper") -> Config:
-    """A preset's configuration; the other recipes are written as their differences from the paper's."""
+    """A preset's configuration; a recipe holds its differences from the paper's, or from the one that it extends."""
     if recipe not in RECIPES:
         raise ValueError(registry.unknown("recipe", recipe, RECIPES))
     table = read_preset(name)
@@ -171,8 +171,9 @@ def load_preset(name: str, recipe: str = "paper") -> Config:
         having = [other for other in preset_names() if recipe in read_preset(other)]
         raise ValueError(f"preset {name!r} has no recipe 'best', these have: {', '.join(having)}")
     config = Config(preset=name, recipe=recipe)
-    for layer in dict.fromkeys(("paper", recipe)):
-        config = merge(config, table.get(layer, {}))
+    for layer in dict.fromkeys(("paper", table.get(recipe, {}).get("extends", "paper"), recipe)):
+        changes = {section: options for section, options in table.get(layer, {}).items() if section != "extends"}
+        config = merge(config, changes)
     return config
 
 

@@ -43,6 +43,7 @@ PARTS: Mapping[PartKind, Mapping[str, str]] = {
         "residual": "csn.networks.resnet:ResidualKeyOptions",
         "neighbours": "csn.networks.neighbours:NeighbourKeyOptions",
         "context": "csn.networks.neighbours:ContextKeyOptions",
+        "words": "csn.networks.words:WordKeyOptions",
     },
     "dataset": {},  # csn's own are in csn.data.registry
     "preset": {},  # csn's own are the files of csn.presets

@@ -218,3 +218,10 @@ def test_configuration_cannot_be_changed_in_place():
 def test_what_is_no_configuration_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         config_from_json(text)
+
+
+def test_a_recipe_extends_another_and_changes_the_rest():
+    plus, best = load_preset("adalstm-1-df", "plus"), load_preset("adalstm-1-df", "best")
+    assert best.key is not None
+    assert best.key.name == "words"
+    assert (best.train, best.pretrain, best.network) == (plus.train, plus.pretrain, plus.network)

@@ -18,6 +18,7 @@ from csn.data.source import SPLITS, Dataset, EpisodeSource
 from csn.data.text import penn_treebank
 from csn.data.text.penn_treebank import PARTS, load_penn_treebank, penn_treebank_sentences, published_words
 from csn.data.text.sentences import BLANK, PAD, UNKNOWN
+from csn.networks.sentences import known
 
 
 def made_text(part: str, sentences: int) -> bytes:
@@ -138,7 +139,7 @@ def filled(data: Dataset, split: str) -> set[str]:
     labels = np.repeat(classes.names, classes.counts)
     return {
         " ".join(label if i == BLANK else data.vocabulary[i] for i in row if i != PAD)
-        for row, label in zip(classes.x.tolist(), labels.tolist(), strict=True)
+        for row, label in zip(known(classes.x).tolist(), labels.tolist(), strict=True)
     }
 
 
@@ -165,7 +166,9 @@ def test_real_splits(real_folder: Path) -> None:
         assert (x[:, 20] == BLANK).all()
     # The share of words out of vocabulary: rare words that Mikolov replaced, and what left with the held-out words.
     unknown = {
-        split: float((x == UNKNOWN).sum() / (x > BLANK).sum()) for split in SPLITS for x in [data.splits[split].x]
+        split: float((x == UNKNOWN).sum() / (x > BLANK).sum())
+        for split in SPLITS
+        for x in [known(data.splits[split].x)]
     }
     assert unknown["train"] == pytest.approx(0.061, abs=1e-3)
     assert unknown["test"] == pytest.approx(0.133, abs=1e-3)

@@ -17,6 +17,7 @@ from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.data.text import files as text_files
 from csn.data.text.files import king_james_sentences, load_king_james, load_text, read_sentences
 from csn.data.text.sentences import BLANK, MARKERS, PAD, UNKNOWN, draw_words, sentence_counts, text_dataset
+from csn.networks.sentences import known
 
 # 'red' is the test word; 'big' is the only word in exactly 2 sentences but 'here' and 'off', which are no classes.
 TEXT = (
@@ -45,7 +46,7 @@ def spelled(data: Dataset, split: str, name: str) -> list[str]:
     classes, spelling = data.splits[split], (".", "_", "?", *data.vocabulary[3:])
     c = classes.names.index(name)
     end = int(classes.counts[: c + 1].sum())
-    return [" ".join(spelling[i] for i in row) for row in classes.x[end - int(classes.counts[c]) : end].tolist()]
+    return [" ".join(spelling[i] for i in row) for row in known(classes.x[end - int(classes.counts[c]) : end]).tolist()]
 
 
 def test_vocabulary_is_made_of_the_training_text() -> None:

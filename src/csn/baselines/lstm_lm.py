@@ -18,7 +18,7 @@ from csn.core.base_learner import he_initialise
 from csn.core.parts import Kind, LearnerOptions, Parts, check_sizes, vocabulary_size
 from csn.episode import Examples, check_examples, check_same_tasks, support_way
 from csn.learner import FewShotLearner
-from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm
+from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm, known
 
 SENTENCES_AT_ONCE = 64  # scored in one go: their logits are a hundred megabytes
 
@@ -85,7 +85,7 @@ class LanguageModel(FewShotLearner[Any]):
     def predict(self, x: Tensor, task: Tensor) -> Tensor:
         """log p of each query's sentence with each word in the blank, but for a constant: (b, m, T) -> (b, m, way)."""
         check_same_tasks(x, task)
-        rows, way = x.flatten(0, 1), task.shape[1]
+        rows, way = known(x.flatten(0, 1)), task.shape[1]
         check_sentences(rows, self.embedding.vocabulary)
         words = task.repeat_interleave(x.shape[1], dim=0)
         step = max(1, SENTENCES_AT_ONCE // way)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from csn.episode import Episode, Examples, SupportOf
 from csn.learner import InputSpec
+from csn.networks.sentences import known
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -47,10 +48,13 @@ class ClassExamples:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of names, counts and examples: two splits of one fingerprint hold the same."""
+        """sha256 of names, counts and examples: two splits of one fingerprint hold the same.
+
+        Words out of vocabulary count as one, for networks read them as one.
+        """
         digest = hashlib.sha256(json.dumps([self.names, self.counts.tolist(), list(self.x.shape)]).encode())
         for rows in self.x.split(1000):
-            digest.update(rows.contiguous().numpy().tobytes())
+            digest.update((known(rows) if rows.dtype == torch.int64 else rows).contiguous().numpy().tobytes())
         return digest.hexdigest()
 
 

@@ -13,7 +13,7 @@ from csn.core.parts import KeyOptions, NetworkOptions, check_sizes, vocabulary_s
 from csn.learner import InputSpec
 from csn.networks.ffn import MLPKey
 from csn.networks.lstm import SentenceNetworkOptions
-from csn.networks.sentences import BLANK, PAD, UNKNOWN, WordEmbedding, check_sentences
+from csn.networks.sentences import BLANK, PAD, UNKNOWN, WordEmbedding, check_sentences, known
 
 
 class NeighbourKey(nn.Module):
@@ -54,7 +54,7 @@ class NeighbourKey(nn.Module):
         steps = torch.arange(x.shape[1], device=x.device)
         distance = (steps - (x == BLANK).int().argmax(1, keepdim=True)).abs()
         counted = ((x > UNKNOWN) & (distance > self.neighbours)).to(self.embedding.weight.dtype)
-        total = torch.einsum("et,etd->ed", counted, F.embedding(x, self.embedding.weight))
+        total = torch.einsum("et,etd->ed", counted, F.embedding(known(x), self.embedding.weight))
         return self.embedding.dropout(total / counted.sum(1, keepdim=True).clamp(min=1))
 
 

@@ -1,4 +1,7 @@
-"""Sentences as numbers: (examples, T) int64 word ids, PAD on either side of the words, one BLANK among them."""
+"""Sentences as numbers: (examples, T) int64 word ids, PAD on either side of the words, one BLANK among them.
+
+Words out of vocabulary have negative ids of their own.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,15 @@ def check_sentences(x: Tensor, vocabulary: int) -> None:
         raise ValueError(f"sentences are (examples, T) int64 word ids, got {tuple(x.shape)} of {x.dtype}")
     if x.numel() == 0 or not bool((x != PAD).any(1).all()):
         raise ValueError("a sentence without any word: every row needs at least the blank (id 1)")
-    low, high = x.aminmax()
-    if int(low) < 0 or int(high) >= vocabulary:
+    if int(x.max()) >= vocabulary:
         raise ValueError(
-            f"word ids must lie in [0, {vocabulary}), got {int(low)} to {int(high)}: this network was built for "
-            f"another vocabulary"
+            f"word ids must lie below {vocabulary}, got {int(x.max())}: this network was built for another vocabulary"
         )
+
+
+def known(x: Tensor) -> Tensor:
+    """Word ids with those of words out of vocabulary, which are negative, replaced by UNKNOWN."""
+    return x.masked_fill(x < 0, UNKNOWN)
 
 
 def aligned(x: Tensor, align: Alignment) -> Tensor:
@@ -76,7 +82,7 @@ class WordEmbedding(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (..., size)."""
-        return self.dropout(F.embedding(x, self.weight))
+        return self.dropout(F.embedding(known(x), self.weight))
 
 
 class SentenceEncoder(nn.Module):

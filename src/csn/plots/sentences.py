@@ -15,7 +15,7 @@ from torch import Tensor
 from csn.data.source import ClassExamples
 from csn.episode import Episode
 from csn.learner import FewShotLearner
-from csn.networks.sentences import BLANK, PAD
+from csn.networks.sentences import BLANK, PAD, known
 from csn.plots.drawing import (
     BLUE,
     FAINT,
@@ -108,7 +108,7 @@ def sentence_task(
 
 def _sentence(row: Tensor, label: int, vocabulary: Sequence[str]) -> Sentence:
     """A row of word ids in words; a row without a blank is a word that the learner was told."""
-    ids = [i for i in row.tolist() if i != PAD]
+    ids = [i for i in known(row).tolist() if i != PAD]
     if BLANK not in ids:
         return Sentence("", f"(the word {' '.join(vocabulary[i] for i in ids)})", label)
     blank = ids.index(BLANK)

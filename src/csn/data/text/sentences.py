@@ -2,7 +2,9 @@
 
 Words of three kinds: *test words* are given, *validation words* are drawn, all others may be training classes. A
 sentence that holds a test or validation word (a held-out word) is no part of the training text. The vocabulary is made
-from the training text alone, so held-out words, and words that occur beside them only, are out of vocabulary.
+from the training text alone, so held-out words, and words that occur beside them only, are out of vocabulary. Each word
+out of vocabulary has a negative number of its own: networks read them all as UNKNOWN, but a key may see that support
+and query share one.
 
 A held-out sentence is an example once: of the rarest of its held-out words, counted in sentences. So no sentence is
 both support and query in a validation or test task, not even under two different words (Vinyals et al. 2016 fill
@@ -62,6 +64,8 @@ def text_dataset(
     align: Align = "blank",
 ) -> Dataset:
     """Sentences as classes of blanked words, x: (r, T) int64 word numbers; PAD, BLANK and UNKNOWN, then the words.
+
+    Words out of vocabulary are -1, -2, ... outside the training text, which hides the held-out words it may hold.
 
     more: sentences that held-out examples may come from but training text may not. val_words: how many are drawn with
     `seed` among the words in val_range[0] to val_range[1] sentences; each costs its sentences of training text.
@@ -123,9 +127,10 @@ def text_dataset(
             f"{val_words} validation words leaves {int(left.sum())} of {len(left)}. Hold out fewer or rarer words"
         )
     splits["train"] = rest[classes[text.word[rest]]]
+    seen: dict[Split, Ints] = {"train": np.where(ids < 0, UNKNOWN, ids), "val": ids, "test": ids}
     return Dataset(
         name,
-        {split: text.examples(splits[split], held_out[split], ids, reach, align) for split in ("train", "val", "test")},
+        {split: text.examples(splits[split], held_out[split], of, reach, align) for split, of in seen.items()},
         (*MARKERS, *(text.words[word] for word in np.argsort(ids)[np.sort(ids) > UNKNOWN])),
     )
 
@@ -242,10 +247,14 @@ class _Text:
 
 
 def _number(text: _Text, counts: Ints, least: int) -> Ints:
-    """(different words,) ids: 3, 4, ... by falling count, then by the alphabet; UNKNOWN where it is below `least`."""
+    """(different words,) ids: 3, 4, ... by falling count, then by the alphabet; -1, -2, ... where it is below `least`.
+
+    The markers of other preprocessings are UNKNOWN: they stand for many words.
+    """
     known = [word for word in np.flatnonzero(counts >= max(1, least)).tolist() if text.words[word] not in MARKERS]
     known.sort(key=lambda word: (-counts[word], text.words[word]))
-    ids = np.full(len(text.words), UNKNOWN)
+    ids = -1 - np.arange(len(text.words))
+    ids[text.numbers(MARKERS)] = UNKNOWN
     ids[known] = np.arange(len(known)) + len(MARKERS)
     return ids
 

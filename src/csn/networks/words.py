@@ -1,0 +1,176 @@
+"""The key function of sentences that remembers words as well as meanings: (examples, T) -> key.
+
+A learned key sees all words out of vocabulary as one token, although the support and the query show which they are. So
+this key puts fixed random codes of words beside the learned one. Each part has length sqrt(its weight), so that the
+cosine of eq. 3 is, up to its norms, the learned cosine plus weighted counts of the words that two sentences share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.core.parts import KeyOptions, NetworkOptions, check_sizes, vocabulary_size
+from csn.learner import InputSpec
+from csn.networks.ffn import MLPKey
+from csn.networks.lstm import SentenceNetworkOptions
+from csn.networks.neighbours import neighbour_ids
+from csn.networks.sentences import BLANK, PAD, WordEmbedding, check_sentences
+
+CODE_SEED = 2018
+
+
+class Pooling(nn.Module):
+    """Attention poolings of a sentence: each is a mean of word embeddings, weighted by position and content.
+
+    The weight of a word is softmax_t(u . E_t + w[distance to the blank]); PAD and BLANK have none.
+    """
+
+    def __init__(self, embedding: int, poolings: int, *, farthest: int = 20) -> None:
+        super().__init__()
+        self.farthest = farthest
+        self.content = nn.Linear(embedding, poolings, bias=False)
+        near = -torch.arange(-farthest, farthest + 1).abs() / 4.0  # near words first
+        self.position = nn.Parameter(near[:, None].repeat(1, poolings))
+        nn.init.normal_(self.content.weight, std=0.1)
+
+    def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
+        """Ids (examples, T) and their embeddings (examples, T, E) -> (examples, poolings * E); 0 without any word."""
+        steps = torch.arange(x.shape[1], device=x.device)
+        distance = steps - (x == BLANK).int().argmax(1, keepdim=True)
+        place = distance.clamp(-self.farthest, self.farthest) + self.farthest
+        scores = self.content(embedded) + self.position[place]
+        words = ((x != PAD) & (x != BLANK)).unsqueeze(-1)
+        weights = scores.masked_fill(~words, -torch.inf).softmax(1).masked_fill(~words, 0.0).nan_to_num()
+        return torch.einsum("etp,etd->epd", weights, embedded).flatten(1)
+
+
+class WordCodes(nn.Module):
+    """Fixed random codes: the same for the same word, almost orthogonal for two different words.
+
+    Bit j of a code is the highest bit of a_j * id + b_j in 64-bit integers (multiply-shift hashing), so a code needs no
+    table, and a word that no training text has, has one.
+    """
+
+    a: Tensor
+    b: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(CODE_SEED)
+        limit = 2**62
+        a, b = (torch.randint(-limit, limit, (size,), generator=generator) for _ in range(2))
+        self.register_buffer("a", 2 * a + 1, persistent=False)
+        self.register_buffer("b", b, persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(...) -> (..., size), each number 1 or -1."""
+        return 1.0 - 2.0 * (ids.unsqueeze(-1) * self.a + self.b < 0).to(self.a.dtype).float()
+
+
+class WordKey(nn.Module):
+    """A learned key and, in evaluation, codes of the words that it cannot know or need not generalise over.
+
+    The learned key is a perceptron over the words next to the blank plus a linear map of attention poolings. The codes
+    are of the unknown words next to the blank, of the known ones, and of the unknown words anywhere; next to the blank
+    a code is bound to the word's place. Training text has no unknown words, so the codes are 0 in training.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        size: int = 128,
+        codes: int = 256,
+        code_weights: tuple[float, float, float] = (0.6, 0.2, 0.1),
+        neighbours: int = 2,
+        poolings: int = 4,
+        embedding: int = 100,
+        units: int = 128,
+        layers: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if neighbours < 1 or poolings < 1 or codes < 1:
+            raise ValueError(
+                f"a key of words needs at least one neighbour, pooling and number of a code, got {neighbours}, "
+                f"{poolings} and {codes}"
+            )
+        if len(code_weights) != 3 or min(code_weights) < 0:
+            raise ValueError(f"the weights of the codes are three numbers of 0 or more, got {code_weights}")
+        self.neighbours, self.code_weights = neighbours, code_weights
+        self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
+        self.layers = MLPKey(2 * neighbours * embedding, size=size, units=units, layers=layers)
+        self.pooling = Pooling(embedding, poolings)
+        self.pooled = nn.Linear(poolings * embedding, size, bias=False)
+        self.codes = WordCodes(codes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, T) -> (examples, size + 3 * codes)."""
+        check_sentences(x, self.embedding.vocabulary)
+        learned = self.layers(self.embedding(neighbour_ids(x, self.neighbours)))
+        learned = learned + self.pooled(self.pooling(x, self.embedding(x)))
+        if self.training:
+            return F.pad(learned, (0, 3 * self.codes.a.numel()))
+        return torch.cat([F.normalize(learned, dim=-1), *self._code_parts(x)], dim=-1)
+
+    def _code_parts(self, x: Tensor) -> list[Tensor]:
+        """The codes of each kind summed, (examples, codes); of length sqrt(weight), or 0 where there is no word."""
+        beside = neighbour_ids(x, 1)
+        places = torch.arange(beside.shape[1], device=x.device)
+        bound = self.codes(beside * 2 + places)  # a word's code before the blank is another one than after it
+        anywhere = self.codes(2 * x)
+        parts = [
+            (bound * (beside < 0).unsqueeze(-1)).sum(1),
+            (bound * (beside > 0).unsqueeze(-1)).sum(1),
+            (anywhere * (x < 0).unsqueeze(-1)).sum(1),
+        ]
+        return [F.normalize(part, dim=-1) * weight**0.5 for part, weight in zip(parts, self.code_weights, strict=True)]
+
+
+@dataclass(frozen=True)
+class WordKeyOptions(KeyOptions):
+    """A learned key of the words around the blank, and codes that tell which words two sentences share.
+
+    learned: numbers in the learned key.
+    codes: numbers in a code; there are three.
+    code_weights: of unknown words next to the blank, of known ones, and of unknown words anywhere.
+    neighbours: words on either side of the blank that the perceptron reads.
+    poolings: attention poolings over the sentence.
+    layers: of the perceptron.
+    """
+
+    name: ClassVar[str] = "words"
+    learned: int = 128
+    codes: int = 256
+    code_weights: tuple[float, float, float] = (0.6, 0.2, 0.1)
+    neighbours: int = 2
+    poolings: int = 4
+    layers: int = 1
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Numbers in a key: the learned ones and three codes."""
+        return self.learned + 3 * self.codes
+
+    def build(self, network: NetworkOptions, spec: InputSpec) -> WordKey:
+        """Its embeddings are its own, and of the network's size."""
+        check_sizes(self, "learned", "codes", "neighbours", "poolings", "layers")
+        vocabulary = vocabulary_size(spec, f"key {self.name}")
+        if not isinstance(network, SentenceNetworkOptions):
+            raise ValueError(f"key {self.name} needs a network that embeds words (lstm, lstm-ffn), got {network.name}")
+        return WordKey(
+            vocabulary,
+            size=self.learned,
+            codes=self.codes,
+            code_weights=self.code_weights,
+            neighbours=self.neighbours,
+            poolings=self.poolings,
+            layers=self.layers,
+            embedding=network.embedding,
+            dropout=network.embedding_dropout,
+        )
