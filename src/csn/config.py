@@ -68,6 +68,7 @@ class PretrainConfig:
     augment: strength of random distortions, None for training's.
     redraw: what becomes of drawings besides: "same" pen and place, another "pen", or "any" pen, size and place.
     precision: of the whole network while it is pretrained.
+    keep: tasks leave the pretrained network as it is.
     """
 
     epochs: int = 0
@@ -84,6 +85,7 @@ class PretrainConfig:
     augment: float | None = None
     redraw: Redraw = "pen"
     precision: Literal["float32", "bfloat16"] = "float32"
+    keep: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,14 @@ from csn.data.images.augment import any_pen, augmented, placed_anywhere
 from csn.data.images.strokes import load_strokes
 from csn.data.source import ClassExamples, Dataset
 from csn.engine.checkpoint import load_checkpoint
-from csn.engine.pretrain import CosineClassifier, PretrainingClassifier, PretrainTrainer, check_options, nesterov
+from csn.engine.pretrain import (
+    CosineClassifier,
+    PretrainingClassifier,
+    PretrainTrainer,
+    check_options,
+    nesterov,
+    pretrained_alike,
+)
 from csn.engine.run import new_trainer
 from csn.networks.resnet import ResidualKey, ResidualPair
 
@@ -190,3 +197,24 @@ def test_the_same_pen_is_moved_only():
     images = torch.rand(3, 1, 28, 28)
     torch.manual_seed(0)
     assert_close(augmented(images, 0.0, "same"), images, atol=1e-5, rtol=0)
+
+
+def test_tasks_leave_a_kept_network_as_it_was_pretrained(data, tmp_path):
+    config = merge(strong(mirror=False, keep=True), {"train": {"learning_rate": 0.1}})
+    trained = new_trainer(config, data, tmp_path, device=CPU)
+    trained.first.run()
+    before = {name: tensor.clone() for name, tensor in trained.learner.embedding.state_dict().items()}
+    scale = trained.learner.log_scale.item()
+    trained.run()
+    for name, tensor in trained.learner.embedding.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert trained.learner.log_scale.item() != scale
+    with pytest.raises(ValueError, match=r"set pretrain\.epochs"):
+        new_trainer(strong(epochs=0, keep=True), data, tmp_path / "none", device=CPU)
+
+
+def test_learners_of_one_kept_key_share_their_pretraining():
+    presets = [load_preset(name, "best") for name in ("prototypical", "matching", "adacnn-df")]
+    assert all(pretrained_alike(presets[0], other) for other in presets[1:])
+    assert pretrained_alike(presets[0], merge(presets[0], {"pretrain": {"keep": False}, "train": {"augment": 0.5}}))
+    assert not pretrained_alike(presets[0], merge(presets[0], {"pretrain": {"mirror": False}}))

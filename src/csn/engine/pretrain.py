@@ -216,16 +216,30 @@ def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimi
     )
 
 
+def held(learner: FewShotLearner[Any], pretrain: PretrainConfig) -> nn.Module | None:
+    """What tasks are to leave as it was pretrained."""
+    if pretrain.keep and not pretrain.epochs:
+        raise ValueError("pretrain.keep is for a network that was pretrained: set pretrain.epochs, or leave it out")
+    return learner.embedding_network if pretrain.keep else None
+
+
 def pretrained_alike(one: Config, other: Config) -> bool:
     """Whether both pretrain the same network on the same classes by the same options and seed.
 
-    But for train.clip, by which pretraining clips too: presets that differ in it share their pretraining.
+    But for train.clip, by which pretraining clips too: presets that differ in it share their pretraining. What tasks
+    then do with the network makes no difference either.
     """
+    first, second = (dataclasses.replace(config.pretrain, keep=False) for config in (one, other))
     return (
-        (one.pretrain, one.data.name, one.data.image_size) == (other.pretrain, other.data.name, other.data.image_size)
-        and (one.train.seed, one.train.augment) == (other.train.seed, other.train.augment)
+        (first, one.data.name, one.data.image_size) == (second, other.data.name, other.data.image_size)
+        and (one.train.seed, _augment(one)) == (other.train.seed, _augment(other))
         and _key_network(one) == _key_network(other)
     )
+
+
+def _augment(config: Config) -> float:
+    """The strength of distortions of what is pretrained on."""
+    return config.train.augment if config.pretrain.augment is None else config.pretrain.augment
 
 
 def _key_network(config: Config) -> dict[str, Any]:

@@ -84,7 +84,8 @@ def new_trainer(
     learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop
     if text is None:
-        trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device)
+        held = pretraining.held(learner, config.pretrain)
+        trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device, held=held)
     elif isinstance(learner, LanguageModel):
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:

@@ -183,7 +183,10 @@ class TrainingLoop(ABC):
 
 
 class Trainer(TrainingLoop):
-    """Trains a learner in episodes, and keeps the one of highest accuracy on validation tasks."""
+    """Trains a learner in episodes, and keeps the one of highest accuracy on validation tasks.
+
+    held: a part of the learner that stays as it is.
+    """
 
     def __init__(
         self,
@@ -195,12 +198,16 @@ class Trainer(TrainingLoop):
         *,
         about: dict[str, Any] | None = None,
         device: torch.device | str = "cpu",
+        held: nn.Module | None = None,
     ) -> None:
+        self.held = None if held is None else held.requires_grad_(False)
         super().__init__(learner, config, folder, about=about, device=device)
         self.training, self.validation = training, validation
 
     def _step(self) -> StepReport:
         config = self.config
+        if self.held is not None:
+            self.held.requires_grad_(False).eval()  # pretraining may have trained it meanwhile
         count = min(config.tasks_per_step, config.tasks - self.tasks)
         episode = self.training.batch(self.tasks, count)
         self._seed_step()
