@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from csn.build import load_data
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.pretrained import SUFFIX
 from csn.classifier.thresholds import calibrate_unknown
+from csn.data.registry import load_data
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
@@ -37,15 +38,18 @@ from csn.engine.origin import origin
 from csn.engine.run import open_model
 
 NAME, DATA = "characters", "omniglot-background"
-WEIGHTS = Path(__file__).parents[1] / "src" / "csn" / "weights"
-MOST_BYTES = 2_000_000
+WEIGHTS = Path(__file__).parents[1] / "src" / "csn" / "classifier" / "weights"
+MOST_BYTES = 3_000_000
 WAYS, SHOTS, QUERIES = (5, 20, 30, 50, 100), (1, 5), 2
 
 
 def ship(run: Path, data: Dataset) -> dict[str, Any]:
     """Write the weights with their threshold; what the threshold does on unseen alphabets."""
-    learner, _, _ = open_model(run / f"best{SUFFIX}")
     tensors, metadata = load_checkpoint(run / f"best{SUFFIX}")
+    tensors = {name: halved(tensor) for name, tensor in tensors.items()}
+    with tempfile.TemporaryDirectory() as folder:  # what is shipped is what is calibrated
+        save_checkpoint(Path(folder) / "halved", tensors, metadata)
+        learner, _, _ = open_model(Path(folder) / "halved")
     found = calibrate_unknown(learner, data, way=5, shot=1, tasks=400)
     metadata |= {"unknown_threshold": found.threshold, **json.loads((run / "origin.json").read_text())}
     path = WEIGHTS / f"{NAME}{SUFFIX}"
@@ -56,6 +60,11 @@ def ship(run: Path, data: Dataset) -> dict[str, Any]:
         f"{way}w{shot}s": _unknowns(learner, data, found.threshold, way, shot) for way in (5, 20) for shot in SHOTS
     }
     return {"threshold": found.threshold, "tasks": figures}
+
+
+def halved(tensor: torch.Tensor) -> torch.Tensor:
+    """Matrices and filters in half precision; statistics, scales and biases as they are."""
+    return tensor.half() if tensor.is_floating_point() and tensor.ndim > 1 else tensor
 
 
 def _unknowns(learner: Any, data: Dataset, threshold: float, way: int, shot: int) -> dict[str, Accuracy]:
