@@ -96,7 +96,7 @@ def baseline(
     steps: int = 120,
 ) -> Case:
     def built() -> FewShotLearner:
-        return build(learner, reads=shape, way=WAY, network=network, key=KEY)
+        return build(learner, reads=shape, way=WAY, network=network, key=KEY if learner.uses_key else None)
 
     return Case(name, built, shape, ordered, symmetric, steps)
 
