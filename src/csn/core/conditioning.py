@@ -150,10 +150,13 @@ class ErrorGradient:
     ) -> tuple[LayerInfo, ...]:
         """Information per adapted layer; output of b * n examples with its graph, labels (b, n)."""
         # The loss is summed, and no layer above mixes examples, so each row's gradient is that of its own loss.
-        loss = F.cross_entropy(output.logits[:, :way], labels.flatten(), reduction="sum")
-        gradients = torch.autograd.grad(loss, output.preactivations)
+        gradients = torch.autograd.grad(self.loss(output.logits, labels, way), output.preactivations)
         # A network in half precision has gradients in half precision; g has not.
         return tuple(SparseInfo(_by_task(g.to(output.logits.dtype), labels), self.p) for g in gradients)
+
+    def loss(self, logits: Tensor, labels: Tensor, way: int) -> Tensor:
+        """The sum of each example's own loss: cross-entropy; logits (b * n, C), labels (b, n)."""
+        return F.cross_entropy(logits[:, :way], labels.flatten(), reduction="sum")
 
     def output_info(self, error: Tensor) -> LayerInfo:
         """The output layer's information for errors y_hat - y (b, n, C): the error is the gradient there."""
@@ -185,13 +188,17 @@ class DirectFeedback:
     ) -> tuple[LayerInfo, ...]:
         """Information per adapted layer; output of b * n examples, labels (b, n)."""
         logits = output.logits if self.end_to_end else output.logits.detach()
-        error = F.pad(logits[:, :way].softmax(-1), (0, logits.shape[1] - way))
-        error = _by_task(error, labels) - F.one_hot(labels, logits.shape[1])
+        error = self.error(logits, labels, way)
         hidden = zip(output.preactivations[:-1], activations, strict=True)
         return (
             *(self._hidden(_by_task(a.detach(), labels), error, sigma) for a, sigma in hidden),
             self.output_info(error),
         )
+
+    def error(self, logits: Tensor, labels: Tensor, way: int) -> Tensor:
+        """y_hat - y: logits (b * n, C), labels (b, n) -> (b, n, C)."""
+        predicted = F.pad(logits[:, :way].softmax(-1), (0, logits.shape[1] - way))
+        return _by_task(predicted, labels) - F.one_hot(labels, logits.shape[1])
 
     def _hidden(self, a: Tensor, error: Tensor, sigma: Activation) -> LayerInfo:
         return GatedInfo(a > 0, error) if sigma.binary else ScaledInfo(sigma.derivative(a), error)
