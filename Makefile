@@ -4,19 +4,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/quickstart
 
-.PHONY: quickstart test lint docs-pictures benchmark clean
+MINUTES ?= 60
+
+.PHONY: quickstart test lint docs-pictures benchmark fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make quickstart   train on the embedded characters and show what it learned (about 3 minutes)"
 	@echo "make test         linter, types and tests"
 	@echo "make benchmark    the cost of adaptation as ratios to the same networks without it"
+	@echo "make fuzz         attack whatever reads files and requests, MINUTES=60 for each"
 	@echo "make clean        remove the virtual environment and caches"
 
 # The marker is newer than the files that say what to install, or it is made again.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[fuzz]" || \
+		echo "no schemathesis or atheris here: their tests are skipped, and fuzzing edits at random"
 	@touch $@
 
 quickstart: $(VENV)/installed
@@ -33,6 +38,9 @@ lint: $(VENV)/installed
 
 test: lint
 	$(BIN)/pytest -n 2
+
+fuzz: $(VENV)/installed
+	$(BIN)/python tests/fuzz/campaign.py --minutes $(MINUTES)
 
 benchmark: $(VENV)/installed
 	$(BIN)/python benchmarks/overhead.py

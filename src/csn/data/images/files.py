@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from csn.data.images.decode import SUFFIXES, Place
+from csn.data.images.decode import SUFFIXES, Place, close_archives, read_bytes, reason
 from csn.data.source import SPLITS, Split
 
 SPLIT_NAMES: dict[str, Split] = {
@@ -342,7 +342,10 @@ def _without_root(members: list[Member]) -> list[Member]:
 
 
 def _read(member: Member) -> bytes:
-    if member.place.member is None:
-        return Path(member.place.path).read_bytes()
-    with zipfile.ZipFile(member.place.path) as archive:
-        return archive.read(member.place.member)
+    """The bytes of a list, which are no more than an image may have."""
+    try:
+        return read_bytes(member.place)
+    except Exception as error:  # damaged archives make zipfile and its decompressors raise almost anything
+        raise ValueError(f"{member.name} cannot be read: {reason(error)}. Take another copy") from error
+    finally:
+        close_archives()

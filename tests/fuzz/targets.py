@@ -1,0 +1,325 @@
+"""What is attacked: functions of the package that read what strangers send. Each may refuse with a ValueError.
+
+Anything else that comes out (another exception, a signal, a minute of silence) is a crash, and its input becomes a
+file of `seeds/<target>/`, which every later run starts with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import io
+import json
+import pickle
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import edits
+import numpy as np
+from PIL import Image
+
+from csn.building import build_learner
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.inputs import open_image
+from csn.config import config_from_json, load_preset, merge
+from csn.data.images.decode import decode
+from csn.data.images.files import list_images, read_csv
+from csn.data.images.mini_imagenet import _checked
+from csn.data.images.plain_pickle import read_plain_pickle
+from csn.data.text.files import read_sentences
+from csn.engine.checkpoint import load_checkpoint
+from csn.experiments.records.files import results_in
+from csn.learner import InputSpec
+
+SEEDS = Path(__file__).parent / "seeds"
+
+
+@dataclass(frozen=True)
+class Target:
+    """read: takes bytes as they came. variants: further inputs that follow from them. seeds: to start from."""
+
+    read: Callable[[bytes], object]
+    seeds: Callable[[], list[bytes]]
+    variants: Callable[[bytes], Iterator[bytes]] = lambda content: iter(())
+
+    def attack(self, content: bytes) -> None:
+        """Read an input and its variants."""
+        for variant in (content, *self.variants(content)):
+            with contextlib.suppress(ValueError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.read(variant)
+
+
+def seeds_of(name: str) -> list[bytes]:
+    """The made seeds of a target, and every input that once was a crash."""
+    found = sorted(path for path in (SEEDS / name).glob("*") if path.is_file())
+    return [*TARGETS[name].seeds(), *(path.read_bytes() for path in found)]
+
+
+@functools.cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="csn-fuzz-"))
+
+
+def _file(content: bytes, name: str) -> Path:
+    path = _folder() / name
+    path.write_bytes(content)
+    return path
+
+
+def _pickle(content: bytes) -> None:
+    path = _file(content, "set.pkl")
+    _checked(path, read_plain_pickle(path))
+
+
+def _pickles() -> list[bytes]:
+    images = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
+    plain = {"image_data": images, "class_dict": {"n1": [0], "n2": np.array([1])}}
+    other = OrderedDict(image_data=np.asfortranarray(images), class_dict=OrderedDict(a=[np.int64(0), np.int64(1)]))
+    return [pickle.dumps(some, protocol=protocol) for some in (plain, other) for protocol in (0, 2, 3, 4, 5)]
+
+
+@functools.cache
+def _classifier() -> FewShotClassifier:
+    """A small learner of the user's own."""
+    config = merge(load_preset("adacnn-df"), {"network": {"filters": 2}, "key": {"size": 4}})
+    return FewShotClassifier(learner=build_learner(config, InputSpec((1, 28, 28))).eval()).blank()
+
+
+def _task(content: bytes) -> None:
+    classifier = _classifier().blank()
+    path = _file(content, "task.csn")
+    classifier.restore(path)
+    classifier.predict_proba(classifier.inputs_[:1])
+
+
+@functools.cache
+def _tasks() -> list[bytes]:
+    path = _folder() / "seed.csn"
+    rows = np.zeros((3, 28, 28), dtype=np.uint8)
+    rows[0, 5:9], rows[1, :, 5:9], rows[2, 20:, 20:] = 255, 255, 255
+    found = []
+    for labels in (["a", "b", "a"], [1, 2, 3], [True, 0.5, "x"]):
+        classifier = _classifier().blank()
+        classifier.partial_fit(rows, labels)
+        classifier.save(path)
+        found.append(path.read_bytes())
+    return found
+
+
+def _restructured(seeds: Callable[[], list[bytes]], content: bytes) -> Iterator[bytes]:
+    """The input with a right checksum, if it is a checkpoint at all; and a seed with changed contents, signed too."""
+    if (parts := edits.unpacked(content)) is not None:
+        yield edits.signed(*parts)
+    random = Random(zlib.crc32(content))
+    tensors, about = edits.unpacked(random.choice(seeds())) or ({}, {})
+    for _ in range(random.choice([0, 1, 1, 2])):
+        about = edits.changed_json(about, random)
+    for _ in range(random.choice([0, 0, 1])):
+        tensors = edits.reshaped(tensors, random)
+    with contextlib.suppress(UnicodeEncodeError):
+        yield edits.signed(tensors, about)
+
+
+@functools.cache
+def _checkpoints() -> list[bytes]:
+    small = {"network": {"filters": 2}, "key": {"size": 4}}
+    found = []
+    for name in ("adacnn-df", "adacnn-gradient", "matching"):
+        config = load_preset(name)
+        config = merge(config, {k: v for k, v in small.items() if getattr(config, k) is not None})
+        learner = build_learner(config, InputSpec((1, 28, 28)))
+        tensors = {f"model.{key}": tensor.contiguous() for key, tensor in learner.state_dict().items()}
+        about = {"config": config.as_dict(), "input": [1, 28, 28]}
+        found.append(edits.signed(tensors, {"about": about, "tasks": 10, "validation": 0.5}))
+    return found
+
+
+def _checkpoint(content: bytes) -> None:
+    load_checkpoint(_file(content, "best.safetensors"))
+
+
+@functools.cache
+def _results() -> list[bytes]:
+    """As `csn evaluate` writes them, of two tasks."""
+    made = {
+        "command": "csn",
+        "commit": "0" * 40,
+        "date": "2026-01-01T00:00:00+00:00",
+        "machine": {"cpu": "x", "cores": 2},
+    }
+    trained = {"tasks": 10, "seconds": 1.0, "seconds_in_all": 2.0, "validation": 0.5, "validation_curve": [[5, 0.4]]}
+    results = []
+    for name in ("characters", "adalstm-2-df"):
+        content = {
+            "format": 1,
+            "summary": {"trained": {"accuracy": 0.5, "interval": 0.1}},
+            "evaluation": {"data": "strokes", "split": "test", "way": 5, "shot": 1, "tasks": 2, "formed": "random"},
+            "config": load_preset(name).as_dict(),
+            "trained": made | trained | {"earlier": [{"commit": "0" * 40}]},
+            **made,
+            "seconds": 1.0,
+            "accuracies": {"trained": [0.4, 0.6]},
+        }
+        results.append(json.dumps(content).encode())
+    return results
+
+
+def _result(content: bytes) -> None:
+    for result in results_in(_file(content, "result.json")):
+        assert result.place == (*result.place[:4], result.name, result.seed)
+        assert result.published is not None
+
+
+def _json_variants(seeds: Callable[[], list[bytes]], content: bytes) -> Iterator[bytes]:
+    random = Random(zlib.crc32(content))
+    value = json.loads(random.choice(seeds()))
+    for _ in range(random.choice([1, 1, 2, 3])):
+        value = edits.changed_json(value, random)
+    yield json.dumps(value).encode()
+
+
+def _configs() -> list[bytes]:
+    names = ("adacnn-df", "adaresnet-gradient", "adalstm-2-df", "maml", "snail", "lstm-lm")
+    return [load_preset(name).to_json().encode() for name in names]
+
+
+def _picture(content: bytes) -> None:
+    """Every door for pictures; one that refuses does not keep the next from trying."""
+    from csn.service.errors import ServiceError
+    from csn.service.images import from_png, picture
+    from csn.service.limits import Limits
+
+    with contextlib.suppress(ValueError, OSError, SyntaxError):  # its caller takes whatever a damaged file raises
+        decode(content, 16)
+    with contextlib.suppress(ValueError):
+        open_image(_file(content, "picture"))
+    with contextlib.suppress(ServiceError):
+        picture(from_png(content, Limits(pixels=300_000)))
+
+
+def _pictures() -> list[bytes]:
+    rows = (np.indices((9, 13)).sum(0) * 11).astype(np.uint8)
+    grey, found = Image.fromarray(rows), []
+    for kind, modes in {"PNG": ("L", "1", "LA", "P", "RGBA", "I;16"), "JPEG": ("L", "RGB", "CMYK")}.items():
+        found += [_saved(grey.convert(mode), kind) for mode in modes]
+    found += [_saved(grey.convert("RGB"), kind) for kind in ("GIF", "WEBP", "BMP", "TIFF")]
+    found.append(_saved(grey.convert("RGB"), "JPEG", progressive=True))
+    frames = {"save_all": True, "append_images": [grey.convert("RGB")]}
+    found += [_saved(grey.convert("RGB"), kind, **frames) for kind in ("PNG", "GIF", "WEBP")]
+    return found
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def _png_variants(content: bytes) -> Iterator[bytes]:
+    if content[:4] == b"\x89PNG":
+        yield edits.with_checksums(content)
+
+
+def _csv(content: bytes) -> None:
+    read_csv(content, "list.csv", by_split=True)
+    read_csv(content, "train.csv", split="train")
+
+
+def _archive(content: bytes) -> None:
+    list_images(_file(content, "set.zip"))
+
+
+@functools.cache
+def _archives() -> list[bytes]:
+    found = []
+    for names in (
+        [f"{split}/c{i}/{j}.png" for split in ("train", "val", "test") for i in range(2) for j in range(2)],
+        [f"c{i}/{j}.png" for i in range(7) for j in range(2)],
+        ["images/a.png", "images/b.png", "train.csv", "val.csv", "test.csv", "../../x.png"],
+    ):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.writestr(name, "filename,label\na.png,x\n" if name.endswith(".csv") else _pictures()[0])
+        found.append(file.getvalue())
+    return found
+
+
+def _text(content: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        read_sentences(_file(content, "text.txt"))
+    read_sentences(_file(content, "text.txt.gz"))
+
+
+def _texts() -> list[bytes]:
+    import gzip
+
+    plain = "the quick <unk> fox\nüber den Fluß \u2028 und\n\n".encode()
+    return [plain, b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n"), gzip.compress(plain)]
+
+
+@functools.cache
+def _service() -> Any:
+    """A client of the whole service, in this process."""
+    from starlette.testclient import TestClient
+
+    from csn.service.app import create_app
+    from csn.service.limits import Limits
+
+    app = create_app(_classifier(), _folder() / "service", limits=Limits(requests_per_second=0, tasks=10**9))
+    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=True)
+    client.__enter__()
+    client.task = client.post("/api/tasks", json={}).json()["id"]  # type: ignore[attr-defined]
+    body = {"label": "o", "pixels": [[0, 0, 1], [0, 1, 1]]}
+    assert client.post(f"/api/tasks/{client.task}/examples", json=body).status_code == 201  # type: ignore[attr-defined]
+    return client
+
+
+def _bodies(content: bytes) -> None:
+    client = _service()
+    task = f"/api/tasks/{client.task}"
+    for address in ("/api/tasks", f"{task}/predict", f"{task}/explain", f"{task}/examples"):
+        answer = client.post(address, content=content, headers={"Content-Type": "application/json"})
+        assert answer.status_code < 500, f"{address}: {answer.status_code} {answer.text}"
+        if answer.status_code == 201:  # and what was done is undone: the next input meets the same state
+            client.delete(f"/api/tasks/{answer.json()['id']}") if address == "/api/tasks" else client.post(
+                f"{task}/undo"
+            )
+
+
+def _body_seeds() -> list[bytes]:
+    import base64
+
+    image = base64.b64encode(_pictures()[0]).decode()
+    some = ({"name": "runes"}, {"pixels": [[0, 0.5], [1, 255]]}, {"label": "☃", "pixels": [[0, 1]]})
+    return [json.dumps(body).encode() for body in (*some, {"image": image}, {"label": "x", "image": image})]
+
+
+csv.field_size_limit(131_072)  # Python's own default, which another test may have raised
+
+TARGETS = {
+    "pickle": Target(_pickle, _pickles),
+    "task_file": Target(_task, _tasks, functools.partial(_restructured, _tasks)),
+    "checkpoint": Target(_checkpoint, _checkpoints, functools.partial(_restructured, _checkpoints)),
+    "result_file": Target(_result, _results, functools.partial(_json_variants, _results)),
+    "config": Target(
+        lambda content: config_from_json(content.decode("utf-8")), _configs, functools.partial(_json_variants, _configs)
+    ),
+    "picture": Target(_picture, _pictures, _png_variants),
+    "csv": Target(
+        _csv, lambda: [b"file,label,split\na.png,x,train\nb.png,y,test\n", b"filename;label\n", b"image,class\n"]
+    ),
+    "archive": Target(_archive, _archives),
+    "text": Target(_text, _texts),
+    "json_body": Target(_bodies, _body_seeds, functools.partial(_json_variants, _body_seeds)),
+}
