@@ -94,6 +94,8 @@ class TrainConfig:
 
     tasks: in all.
     tasks_per_step: whose losses are averaged.
+    micro_tasks: computed at a time, where memory does not hold a step's tasks; None for all of them. It divides
+        tasks_per_step. Gradients add up to those of the whole step, but batch norm has the statistics of a part.
     optimizer: "adam", or "sgd" with `momentum`.
     learning_rate: at the start.
     momentum: of SGD.
@@ -108,6 +110,7 @@ class TrainConfig:
 
     tasks: int = 100_000
     tasks_per_step: int = 4
+    micro_tasks: int | None = None
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: float = 1e-3
     momentum: float = 0.9

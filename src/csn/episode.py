@@ -6,6 +6,7 @@ Shape letters, here and everywhere: `b` tasks in the batch, `n` support examples
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import InitVar, dataclass
 from typing import Literal
 
@@ -72,6 +73,15 @@ class Episode:
     def tasks(self) -> int:
         """The number of tasks b."""
         return self.support.x.shape[0]
+
+    def split(self, tasks: int) -> Iterator[Episode]:
+        """The same tasks, at most so many at a time; itself where that is all of them."""
+        if tasks >= self.tasks:
+            yield self
+            return
+        parts = zip(*(t.split(tasks) for e in (self.support, self.query) for t in (e.x, e.y)), strict=True)
+        for x, y, query_x, query_y in parts:
+            yield Episode(Examples(x, y), Examples(query_x, query_y), self.way, check=False)
 
     def to(self, device: torch.device | str) -> Episode:
         """The same tasks on another device."""

@@ -44,6 +44,10 @@ class LanguageTrainer(TrainingLoop):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(learner, config, folder, about=about, device=device)
+        if config.micro_tasks is not None:
+            raise ValueError(
+                "train.micro_tasks is for learners of tasks; a language model reads sentences: leave it out"
+            )
         if len(text.train) < config.tasks_per_step:
             raise ValueError(
                 f"train.tasks_per_step asks for {config.tasks_per_step} sentences a step, the text has "
@@ -74,7 +78,7 @@ class LanguageTrainer(TrainingLoop):
         x = _cropped(self.text.train[torch.from_numpy(self._batches(epoch)[number])]).to(self.device)
         self._seed_step()
         logits, following = self.learner.next_words(x)
-        loss = self._descend(F.cross_entropy(logits, following), size)
+        loss = self._descend([F.cross_entropy(logits, following)], size)
         return StepReport(self.tasks, loss, float((logits.argmax(-1) == following).double().mean()))
 
     def _validate(self) -> ValidationReport:

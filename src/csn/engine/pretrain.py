@@ -116,6 +116,7 @@ class PretrainTrainer(TrainingLoop):
             config,
             tasks=pretrain.epochs * per_epoch,
             tasks_per_step=pretrain.batch,
+            micro_tasks=None,
             optimizer=pretrain.optimizer or config.optimizer,
             learning_rate=pretrain.learning_rate,
             schedule="cosine",
@@ -163,7 +164,7 @@ class PretrainTrainer(TrainingLoop):
         with convolving_in(self.pretrain.precision, torch.device(self.device)):
             logits = self.learner.classify(x.to(self.device))
         error = F.cross_entropy(logits.float(), labels, label_smoothing=self.pretrain.label_smoothing)
-        loss = self._descend(error, size)
+        loss = self._descend([error], size)
         if self.learner.average is not None:
             self.learner.follow(min(self.pretrain.average, 1 - 1 / (self.tasks // size)))
         return StepReport(self.tasks, loss, float((logits.argmax(-1) == labels).double().mean()))

@@ -10,7 +10,7 @@ import math
 import operator
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +24,7 @@ from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
+from csn.episode import Episode
 from csn.learner import FewShotLearner
 
 SAVE_EVERY = 300.0  # seconds, where validations are further apart: what a power cut may cost
@@ -146,17 +147,22 @@ class TrainingLoop(ABC):
         """Everything random in a step, such as dropout, is a function of the seed and the tasks seen."""
         torch.manual_seed(_step_seed(self.config.seed, self.tasks))
 
-    def _descend(self, loss: Tensor, count: int) -> float:
-        """One step of the optimizer on the loss of `count` tasks."""
+    def _descend(self, losses: Iterable[Tensor], count: int) -> float:
+        """One step of the optimizer on the loss of `count` tasks, the sum of `losses`, each forgotten before the next.
+
+        Returned is that sum.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate()
         self.optimizer.zero_grad()
-        loss.backward()
+        value = 0.0
+        for loss in losses:
+            loss.backward()
+            value += float(loss.detach())
         if self.config.clip is not None:
             torch.nn.utils.clip_grad_value_(self.learner.parameters(), self.config.clip)
         self.optimizer.step()
         self.tasks += count
-        value = float(loss.detach())
         if not math.isfinite(value):
             raise ValueError(
                 f"the loss is {value} after {self.tasks} {self.unit}: lower train.learning_rate or set train.clip"
@@ -213,10 +219,16 @@ class Trainer(TrainingLoop):
         self._seed_step()
         if config.augment:
             episode = augment(episode, config.augment)
-        episode = episode.to(self.device)
-        output = self.learner(episode)
-        loss = self._descend(output.loss, count)
-        return StepReport(self.tasks, loss, float(task_accuracies(output.logits, episode.query.y).mean()))
+        accuracies: list[Tensor] = []
+        loss = self._descend(self._losses(episode.to(self.device), accuracies), count)
+        return StepReport(self.tasks, loss, float(torch.cat(accuracies).mean()))
+
+    def _losses(self, episode: Episode, accuracies: list[Tensor]) -> Iterator[Tensor]:
+        """Summands of the loss, from `micro_tasks` tasks each; the accuracies of these tasks are added to the list."""
+        for part in episode.split(self.config.micro_tasks or episode.tasks):
+            output = self.learner(part)
+            accuracies.append(task_accuracies(output.logits, part.query.y))
+            yield output.loss if part is episode else output.loss * (part.tasks / episode.tasks)
 
 
 def check_counts(config: TrainConfig) -> None:
@@ -226,6 +238,10 @@ def check_counts(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < least:
             raise ValueError(f"train.{name} must be at least {least}, got {value}")
+    if config.micro_tasks is not None and (config.micro_tasks < 1 or config.tasks_per_step % config.micro_tasks):
+        raise ValueError(
+            f"train.micro_tasks must divide train.tasks_per_step, got {config.micro_tasks} and {config.tasks_per_step}"
+        )
 
 
 def model_tensors(learner: FewShotLearner[Any]) -> dict[str, Tensor]:
