@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from csn import registry
+from csn.allocator import keep_freed_memory
 from csn.config import Config, changed
 from csn.core.base_learner import BaseLearner
 from csn.core.parts import KeyOptions, LearnerOptions, NetworkOptions, Parts, default_options
@@ -47,6 +48,7 @@ def build(
         raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
     if options and not isinstance(learner, str):
         raise ValueError(f"learner {learner.name!r} has its options already: leave out {', '.join(options)}")
+    keep_freed_memory()  # for a training loop of one's own, too
     chosen: LearnerOptions = changed("learner", _options("learner", learner), options)
     for kind, part, used in (("network", network, chosen.uses_network), ("key", key, chosen.uses_key)):
         if part is not None and not used:

@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"csn.core"},
     {"csn.networks", "csn.baselines"},
     {"csn.data"},
-    {"csn.presets", "csn.config", "csn.building"},
+    {"csn.presets", "csn.config", "csn.building", "csn.allocator"},
     {"csn.engine"},
     {"csn.plots"},
     {"csn.experiments"},

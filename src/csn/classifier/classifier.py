@@ -19,6 +19,7 @@ try:
 except ImportError as error:
     raise ImportError('FewShotClassifier needs scikit-learn 1.6 or later: pip install "csn[sklearn]"') from error
 
+from csn.allocator import keep_freed_memory
 from csn.classifier.explanation import Explanation, Source
 from csn.classifier.inputs import as_input, is_table, prepare
 from csn.classifier.labels import as_labels, class_array
@@ -61,6 +62,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> FewShotClassifier:
         """Forget everything, then learn these examples."""
+        keep_freed_memory()
         learner, spec = self._open()
         prepared, spec = self._prepared(X, spec, learner, reset=True)
         labels = as_labels(y, len(prepared))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import platform
 import subprocess
 import sys
 import warnings
 
 import torch
+
+from csn.allocator import keep_freed_memory as keep_freed_memory
 
 # Convolutions as networks have them, forward and back, in either precision; fails if bfloat16 is slower: where it is
 # emulated it takes three times as long, where a processor has instructions for it a third.
@@ -27,7 +27,6 @@ def seconds(half):
 times = [(seconds(False), seconds(True)) for _ in range(10)]
 raise SystemExit(min(half for _, half in times) > min(full for full, _ in times))
 """
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def choose_device(name: str) -> torch.device:
@@ -70,15 +69,3 @@ def _gains_by_bfloat16(device: str) -> bool:
         device == "cpu"
         and subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, check=False).returncode == 0
     )
-
-
-def keep_freed_memory() -> None:
-    """Let glibc reuse large blocks instead of returning them to the system after every layer; harmless elsewhere."""
-    if platform.system() != "Linux":
-        return
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-            libc.mallopt(option, 2**30)
-    except (OSError, AttributeError):
-        return  # another libc

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from csn.allocator import keep_freed_memory
 from csn.config import TrainConfig
 from csn.data.images.augment import augment
 from csn.data.source import EpisodeSource
@@ -79,6 +80,7 @@ class TrainingLoop(ABC):
         device: torch.device | str = "cpu",
     ) -> None:
         check_counts(config)
+        keep_freed_memory()
         self.learner, self.config, self.folder = learner.to(device), config, folder
         self.about, self.device = about or {}, device
         self.optimizer = build_optimizer(learner, config)
