@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 from csn import building
 from csn.baselines.lstm_lm import LanguageModel
+from csn.cli.main import main
 from csn.data.text.sentences import BLANK, PAD, UNKNOWN, text_dataset
+from csn.engine.run import open_run
 from csn.learner import InputSpec
 from csn.networks.lstm import LSTM
 from csn.networks.neighbours import NeighbourKey
@@ -145,3 +147,26 @@ def test_an_option_that_is_wrong_is_refused():
             options.build(network, spec)
     learner = building.build("matching", reads=spec, way=3, network="lstm", key=WordKeyOptions(learned=8, codes=4))
     assert learner.embed(rows([4, 5, BLANK, 6])).shape == (1, 8 + 12)
+
+
+def test_a_trained_key_is_loaded_with_its_codes(tmp_path):
+    folder = tmp_path / "run"
+    train = [
+        "train",
+        "matching-sentences",
+        "--recipe",
+        "best",
+        "--data",
+        "toy-language",
+        "--threads",
+        "1",
+        "--tasks",
+        "8",
+    ]
+    small = ["network.units=8", "network.embedding=8", "pretrain.epochs=0", "train.validation_tasks=4", "key.codes=16"]
+    changes = [part for change in small for part in ("--set", change)]
+    assert main([*train, *changes, "--out", str(folder)]) == 0
+    key = open_run(folder).learner.embedding_network
+    codes = WordCodes(16)
+    assert torch.equal(key.codes.a, codes.a)
+    assert torch.equal(key.codes.b, codes.b)

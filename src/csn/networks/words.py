@@ -61,11 +61,12 @@ class WordCodes(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
+        # In the checkpoint, for a learner that is loaded is built without any numbers.
         generator = torch.Generator().manual_seed(CODE_SEED)
         limit = 2**62
-        a, b = (torch.randint(-limit, limit, (size,), generator=generator) for _ in range(2))
-        self.register_buffer("a", 2 * a + 1, persistent=False)
-        self.register_buffer("b", b, persistent=False)
+        a, b = (torch.randint(-limit, limit, (size,), generator=generator, device="cpu") for _ in range(2))
+        self.register_buffer("a", 2 * a + 1)
+        self.register_buffer("b", b)
 
     def forward(self, ids: Tensor) -> Tensor:
         """(...) -> (..., size), each number 1 or -1."""
