@@ -16,8 +16,7 @@ from csn.experiments.tables import arms, plan
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A table of two small cells, tested on two tasks."""
     monkeypatch.chdir(tmp_path)
-    for module in ("plan", "files"):
-        monkeypatch.setattr(f"csn.experiments.tables.{module}.tables", lambda: TOY)
+    monkeypatch.setattr("csn.experiments.tables.plan.tables", lambda: TOY)
     monkeypatch.setattr("csn.experiments.tables.cells.RANDOM_TASKS", {5: 2})
     monkeypatch.setattr("csn.cli.run_cells.POLL", 0.05)
     # Wide enough that no name of a cell is folded, whatever terminal the tests run in.

@@ -87,7 +87,7 @@ def test_two_trainings_of_one_name_have_a_line_each() -> None:
 
 
 def test_all_that_is_written_is_inside_the_picture() -> None:
-    long = "naming.batch=32, naming.epochs=9, " * 4
+    long = "naming.batch=32, pretrain.epochs=9, " * 4
     figure = ablation_figure(
         [mark("hidden shifts only", -0.2), mark(long, -99.99, 10.0), mark("x", 1.0, kind=GRADIENT, paper="below -10")]
     )
@@ -100,13 +100,13 @@ def test_all_that_is_written_is_inside_the_picture() -> None:
 
 
 def test_every_data_set_with_arms_has_a_picture_of_its_differences(toy: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = {"baseline": [], "raw beta": ["model.shift_rule=raw"]}
+    arms = {"baseline": [], "raw beta": ["learner.shift_rule=raw"]}
     row = {"presets": ["adacnn-df"], "recipes": ["plus"], "tasks": ["5w1s"], "arms": arms}
     monkeypatch.setitem(TOY, "ablation", [row | {"data": data} for data in ("strokes", "words")])
     results = Path("results/ablation")
     for cell in plan("ablation"):
-        write_result(cell, results)
-    files = table_files("ablation", Path("results"), skip=pytest.fail)
+        write_result(cell, results.parent)
+    files = table_files(results, skip=pytest.fail)
     names = ["ablation.md", "ablation.csv", "ablation-strokes.png", "ablation-words.png"]
     assert [path.name for path in files] == names
     with Image.open(io.BytesIO(files[results / "ablation-words.png"])) as picture:

@@ -110,12 +110,11 @@ def test_new_seeds_train_as_long_as_the_others_without_a_budget_too(planned, set
 
 
 def test_new_arms_train_as_long_as_their_baseline(toy, monkeypatch):
-    arms = {"baseline": [], "raw beta": ["model.shift_rule=raw"]}
+    arms = {"baseline": [], "raw beta": ["learner.shift_rule=raw"]}
     row = {"presets": ["adacnn-df"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"], "set": SMALL}
     monkeypatch.setattr("csn.experiments.tables.plan.tables", lambda: {"ablation": [row | {"arms": arms}]})
-    monkeypatch.setattr("csn.experiments.tables.files.tables", lambda: {})
     baseline, raw = plan("ablation")
-    write_result(baseline.trained_for(tasks=40), Path("results/ablation"))
+    write_result(baseline.trained_for(tasks=40), Path("results"))
     found = list[Cell]()
     monkeypatch.setattr("csn.cli.reproduce._show_plan", lambda _, open_cells, *__: found.extend(open_cells))
     assert main(["reproduce", "ablation", "--rows", "raw beta", "--dry-run"]) == 0

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
-from csn import build
-from csn.build import DataEntry
 from csn.cli import main as cli
 from csn.data.images.strokes import load_strokes
+from csn.data.registry import DATASETS, DataEntry, load_data
 from csn.data.text.toy_language import load_toy_language
 from csn.engine.evaluate import summarise
 from csn.experiments import compare
 from csn.experiments.pages import comparison_table
 from csn.experiments.timing.floor import Floor, ratios
 
-SMALL = ["--set", "model.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
+SMALL = ["--set", "network.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
 FEW = ["--tasks", "8", "--queries", "2", "--test-tasks", "10", "--test-queries", "3", "--repeats", "3", "--way", "3"]
 
 
 @pytest.fixture(autouse=True)
 def _small_strokes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = load_strokes(alphabets=5, characters=8)
-    monkeypatch.setitem(build.DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
+    monkeypatch.setitem(DATASETS, "strokes", DataEntry("a few characters", lambda _: small))
     monkeypatch.setattr(compare, "VALIDATION_TASKS", 4)
     monkeypatch.chdir(tmp_path)
 
 
-def run(*arguments: str) -> int:
-    return cli.main(["compare", *arguments, *SMALL])
+def run(*arguments: str, small: Sequence[str] = SMALL) -> int:
+    return cli.main(["compare", *arguments, *small])
 
 
 def prototypical() -> compare.Contender:
@@ -47,7 +46,7 @@ def prototypical() -> compare.Contender:
         queries=2,
         tasks=8,
         seed=0,
-        changes=["model.filters=8"],
+        changes=["network.filters=8"],
     )
     return contender
 
@@ -73,10 +72,12 @@ def test_a_table_a_plot_and_result_files(capsys: pytest.CaptureFixture[str]) -> 
             assert 0 < low <= middle <= high
     assert "train" not in learners["nearest neighbour"]["time"]
     assert Path("side/comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads(Path("kept/side.json").read_text()) == content
-    assert Path("kept/side.png").read_bytes() == Path("side/comparison.png").read_bytes()
+    assert json.loads(Path("kept/compare/side.json").read_text()) == content
+    assert Path("kept/compare/side.png").read_bytes() == Path("side/comparison.png").read_bytes()
     for folder in ("prototypical", "finetune-linear-paper"):
-        assert Path("kept/side", f"{folder}.json").read_bytes() == Path("side", folder, "result.json").read_bytes()
+        assert (
+            Path("kept/compare/side", f"{folder}.json").read_bytes() == Path("side", folder, "result.json").read_bytes()
+        )
     lines = comparison_table(content["rows"], "results/side").splitlines()[2:]
     assert [line.split(" | ")[0] for line in lines] == [f"| {row['learner']}" for row in content["rows"]]
     shown_accuracy = str(summarise(result["accuracies"]["trained"])).removesuffix(" %")
@@ -108,7 +109,7 @@ def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_a_budget_in_seconds_becomes_tasks_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = build.load_data("strokes")
+    data = load_data("strokes")
     contender = prototypical()
     clock = iter(range(1000))  # every step takes a second
     monkeypatch.setattr("csn.experiments.compare.time.perf_counter", lambda: float(next(clock)))
@@ -142,7 +143,7 @@ def test_ratios_are_to_the_first_and_by_turns(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_floor_sends_gradients_through_both_networks() -> None:
     contender = prototypical()
-    data = build.load_data("strokes")
+    data = load_data("strokes")
     floor = compare._floor(contender.config, data)
     assert isinstance(floor, Floor)
     floor(compare._source(contender.config, data, "train").batch(0, 1)).loss.backward()
@@ -166,21 +167,22 @@ def test_the_floor_sends_gradients_through_both_networks() -> None:
 def test_bad_input_is_said_before_anything_is_trained(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(*arguments, "--out", "side") == 2
+    small = SMALL if "prototypical" in arguments[0] else ()
+    assert run(*arguments, "--out", "side", small=small) == 2
     assert message in capsys.readouterr().err
     assert not list(Path().rglob("*.safetensors"))
 
 
 def test_sentences_are_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(build.DATASETS, "toy-language", DataEntry("", lambda _: load_toy_language()))
+    monkeypatch.setitem(DATASETS, "toy-language", DataEntry("", lambda _: load_toy_language()))
     options = [*FEW[:4], "--test-tasks", "4", "--repeats", "3", "--way", "3", "--data", "toy-language", "--out", "side"]
-    tiny = ["--set", "model.units=8", "--set", "model.embedding=5"]
-    assert run("matching-sentences", *options, *tiny) == 0
+    tiny = ["--set", "network.units=8", "--set", "network.embedding=5", *SMALL[2:]]
+    assert run("matching-sentences", *options, small=tiny) == 0
     (row,) = json.loads(Path("side/comparison.json").read_text())["rows"]
     assert row["learner"] == "matching-sentences"
 
 
-@pytest.mark.parametrize("change", ["train.tasks=7", "data.way=3", "train.validate_every=1", "naming.epochs=3"])
+@pytest.mark.parametrize("change", ["train.tasks=7", "data.way=3", "train.validate_every=1", "pretrain.epochs=3"])
 def test_what_is_the_same_for_all_cannot_be_set(change: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("prototypical", *FEW, "--set", change) == 2
     said = capsys.readouterr().err

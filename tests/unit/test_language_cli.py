@@ -34,7 +34,7 @@ def test_sentences_are_asked_one_of_a_word_so_that_rare_words_take_part(run: Pat
     assert cli.main(["evaluate", str(run), "--tasks", "5", "--references", "--threads", "1"]) == 0
     found = result(run / "result-toy-language-test-5w1s.json")
     assert found["evaluation"]["queries"] == 1
-    assert found["evaluation"]["formed"] == "random"
+    assert found["evaluation"]["sampling"] == "random"
     assert {name: len(values) for name, values in found["accuracies"].items()} == {"trained": 5, "untrained": 5}
 
 
@@ -46,7 +46,7 @@ def test_all_inclusive_evaluation_solves_every_group_of_words_once(
     data = load_toy_language()
     groups = PartitionSource(data, "test", way=5, shot=2, queries=1, seed=EVALUATION_SEED)
     assert len(found["accuracies"]["trained"]) == found["evaluation"]["tasks"] == len(groups) == 12  # 60 words
-    assert found["evaluation"]["formed"] == "all-inclusive"
+    assert found["evaluation"]["sampling"] == "all-inclusive"
     assert found["evaluation"]["left_out"] == list(groups.left_out)
     assert "12 all-inclusive test tasks" in " ".join(capsys.readouterr().out.split())
 

@@ -47,7 +47,7 @@ def what_the_files_say() -> frozenset[str]:
         asked = seeds[0].content["evaluation"]
         key = (seeds[0].data, seeds[0].tasks, asked["seed"], asked["queries"], accuracies.shape[1])
         on_same_tasks[key] += [*accuracies, accuracies.mean(0)]
-    characters = json.loads((ROOT / "results" / "characters.json").read_text(encoding="utf-8"))
+    characters = json.loads((ROOT / "results/benchmarks/characters.json").read_text(encoding="utf-8"))
     said = {in_words(*row["accuracy"]) for row in characters["rows"]}
     said |= {in_words(*share) for tasks in characters["unknown"]["tasks"].values() for share in tasks.values()}
     said |= {number for models in published().values() for cells in models.values() for number in cells.values()}
@@ -67,7 +67,7 @@ def test_numbers_with_an_interval_follow_from_the_result_files(page: Path) -> No
 
 def test_a_number_that_no_file_says_would_be_found() -> None:
     said = what_the_files_say()
-    assert "98.22 ± 0.20" in said  # an accuracy: omniglot-5w1s-adacnn-df-paper.json
+    assert "98.22 ± 0.20" in said  # an accuracy: omniglot/omniglot-5w1s-adacnn-df-paper.json
     assert "0.50 ± 0.18" in said  # a difference: adaCNN at 20-way 1-shot, paper less plus
     assert "98.22 ± 0.21" not in said
     assert quotes_of_pages() > 100  # the pattern still finds what sentences quote

@@ -22,16 +22,17 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from csn.baselines.nearest import NearestNeighbour
-from csn.build import build_learner
+from csn.building import build, build_learner
 from csn.cli import report as report_command
 from csn.cli.main import main
-from csn.config import Config, DataConfig, ModelConfig
+from csn.config import Config, DataConfig
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import save_checkpoint
 from csn.engine.run import open_run
 from csn.episode import Episode, Examples
 from csn.experiments import report
-from csn.learner import FewShotLearner
+from csn.learner import FewShotLearner, InputSpec
+from csn.networks.ffn import FFNOptions
 from csn.plots import drawing
 from csn.plots.drawing import BLUE, ORANGE, RIGHT, WIDTH, WRONG, png
 from csn.plots.episodes import (
@@ -187,7 +188,7 @@ def test_a_learner_without_attention_shows_its_probabilities() -> None:
 
 def test_a_csn_shows_its_attention() -> None:
     torch.manual_seed(0)
-    learner = build_learner(ModelConfig(base="ffn", units=8, layers=1, dropout=(0.0,)), (1, 28, 28), 5).eval()
+    learner = build(reads=(1, 28, 28), way=5, network=FFNOptions(units=8, layers=1)).eval()
     episode = source(5, 1, 1).batch(0, 1)
     with torch.no_grad():
         attention = learner.attend(episode.query.x, learner.describe(episode.support))
@@ -278,10 +279,11 @@ def test_a_long_curve_is_drawn_as_means() -> None:
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder as training leaves it, without having trained; its data set is the toy one."""
     folder = tmp_path / "run"
-    model = ModelConfig(base="ffn", units=8, layers=1, dropout=(0.0,))
-    config = Config(preset="tiny", recipe="plus", data=DataConfig(name="strokes"), model=model)
+    config = Config(
+        preset="tiny", recipe="plus", data=DataConfig(name="strokes"), network=FFNOptions(units=8, layers=1)
+    )
     torch.manual_seed(0)
-    learner = build_learner(model, (1, 28, 28), 5)
+    learner = build_learner(config, InputSpec((1, 28, 28)))
     about = {"config": json.loads(config.to_json()), "input": [1, 28, 28], "version": "0"}
     metadata = {"about": about, "tasks": 200, "validation": 0.625, "interval": 0.03}
     tensors = {f"model.{name}": tensor for name, tensor in learner.state_dict().items()}

@@ -14,14 +14,14 @@ from toy_tables import SMALL, TOY, write_result
 from csn.cli.main import main, parser
 from csn.cli.run_cells import _start, _why
 from csn.cli.train import train_config
-from csn.config import preset_names
 from csn.engine.lock import lock_folder
 from csn.engine.run import read_log
 from csn.experiments.records.files import published
 from csn.experiments.tables import plan as reproduce
 from csn.experiments.tables.budget import within_budget
 from csn.experiments.tables.cells import Asked, Cell
-from csn.experiments.tables.plan import named_by, plan, tables
+from csn.experiments.tables.plan import plan, pretrained_by, tables
+from csn.presets import preset_names
 
 
 def test_larger_tasks_are_fewer():
@@ -79,7 +79,7 @@ def test_rows_are_found_by_what_a_table_shows_of_them():
     assert names(f"{by_alphabet}.json") == names(f"results/{by_alphabet}.json") == names(by_alphabet)
     with pytest.raises(ValueError, match=f"no row '{plus}-seed2': give --seeds 3 for that seed"):
         names(f"{plus}-seed2", seeds=2)
-    (changed,) = plan("omniglot", rows=["omniglot-5w1s-adacnn-df-paper"], changes=["model.filters=8"])
+    (changed,) = plan("omniglot", rows=["omniglot-5w1s-adacnn-df-paper"], changes=["network.filters=8"])
     assert changed.name == "omniglot-5w1s-adacnn-df-paper-filters=8"
 
 
@@ -116,18 +116,18 @@ def test_the_command_of_a_cell_trains_what_the_cell_says(budget):
 
 
 def test_another_option_makes_another_cell(toy):
-    (own, _), (changed, _) = plan("strokes"), plan("strokes", changes=["model.filters=6", "train.tasks=9"])
+    (own, _), (changed, _) = plan("strokes"), plan("strokes", changes=["network.filters=6", "train.tasks=9"])
     assert (own.name, changed.name) == ("strokes-5w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus-filters=6")
     assert plan("strokes", changes=["train.tasks=9"])[0].name == own.name  # how long is no other model
-    rates = [plan("strokes", changes=[f"{part}.learning_rate=0.5"])[0].name for part in ("train", "naming")]
-    assert rates == [f"{own.name}-{part}.learning_rate=0.5" for part in ("train", "naming")]
+    rates = [plan("strokes", changes=[f"{part}.learning_rate=0.5"])[0].name for part in ("train", "pretrain")]
+    assert rates == [f"{own.name}-{part}.learning_rate=0.5" for part in ("train", "pretrain")]
 
 
 def test_an_option_that_changes_nothing_makes_no_other_cell(toy):
     """Its result would be of the same training, under another name."""
     own, _ = plan("strokes")
     rate = own.config.train.learning_rate
-    for change in ("model.filters=4", f"train.learning_rate={rate}", f"train.learning_rate={1000 * rate:g}e-3"):
+    for change in ("network.filters=4", f"train.learning_rate={rate}", f"train.learning_rate={1000 * rate:g}e-3"):
         (same, _) = plan("strokes", changes=[change])
         assert (same.name, same.config) == (own.name, own.config)
     names = {plan("strokes", changes=[f"train.learning_rate={rate}"])[0].name for rate in ("5e-1", "0.50")}
@@ -162,7 +162,7 @@ def test_other_data_are_for_the_rows_of_the_table_s_own():
     cells = plan("omniglot", data="strokes")
     assert len({cell.name for cell in cells}) == len(cells)
     assert {cell.config.data.name for cell in cells} == {"strokes"}
-    assert {test.formed for cell in cells for test in cell.tests} == {"random"}
+    assert {test.sampling for cell in cells for test in cell.tests} == {"random"}
 
 
 def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
@@ -182,7 +182,10 @@ def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
 
 
 def test_the_same_options_in_another_form_make_the_same_cell(toy):
-    said = [["model.filters=6", "model.guard=false"], ["model.guard = false", "model.filters=5", "model.filters= 6"]]
+    said = [
+        ["network.filters=6", "learner.guard=false"],
+        ["learner.guard = false", "network.filters=5", "network.filters= 6"],
+    ]
     (one, _), (two, _) = (plan("strokes", changes=changes) for changes in said)
     assert one == two
     assert one.name == "strokes-5w1s-adacnn-df-plus-filters=6-guard=false"
@@ -440,11 +443,11 @@ def changed(path: Path, part: str, **values: object) -> dict:
         ("evaluation", {"tasks": 4}, "of another test (tasks=4, here 2)"),
         ("evaluation", {"attention": "hard"}, "of another test (attention=hard, here soft)"),
         ("evaluation", {"way": 4, "shot": 2}, "of another test (way=4, here 5; shot=2, here 1)"),
-        ("evaluation", {"formed": "within-alphabet"}, "of another test (formed=within-alphabet, here random)"),
+        ("evaluation", {"sampling": "within-alphabet"}, "of another test (sampling=within-alphabet, here random)"),
         ("config", {"recipe": "paper"}, "of other options (recipe=paper, here plus)"),
         ("config", {"model": {"filters": 5}, "train": {"tasks_per_step": 3}}, "filters=5, here 4; tasks_per_step=3, h"),
         ("config", {"data": {"name": "omniglot"}}, "of other options (data.name=omniglot, here strokes)"),
-        ("config", {"naming": {"batch": 7}}, "of other options (naming.batch=7, here 256)"),
+        ("config", {"pretrain": {"batch": 7}}, "of other options (naming.batch=7, here 256)"),
         ("config", {"model": {"eyes": 2}}, "of another version of csn (unknown option 'eyes'"),
     ],
 )
@@ -510,10 +513,10 @@ def test_a_file_of_another_folder_is_no_row(toy, capsys):
 def test_a_file_of_other_options_says_which_they_are(toy, capsys):
     (cell,) = plan("strokes", rows=["prototypical"])
     path = write_result(cell, Path("results"), "strokes-5w1s-prototypical-plus-filters=8.json")
-    changed(path, "trained", command="csn train prototypical --set model.filters=8")
+    changed(path, "trained", command="csn train prototypical --set network.filters=8")
     assert main(["reproduce", "strokes", "--rows", str(path), "--dry-run"]) == 2
     said = capsys.readouterr().err
-    assert "(--data, --set, --seeds); it is of `csn train prototypical --set model.filters=8`" in said
+    assert "(--data, --set, --seeds); it is of `csn train prototypical --set network.filters=8`" in said
 
 
 def test_a_file_of_another_format_is_refused(toy, tmp_path):
@@ -579,7 +582,7 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
 
 def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
     cells, started = plan("strokes"), []
-    monkeypatch.setattr("csn.cli.run_cells.named_by", lambda *_: cells[0])
+    monkeypatch.setattr("csn.cli.run_cells.pretrained_by", lambda *_: cells[0])
     monkeypatch.setattr("csn.cli.run_cells._spawn", lambda command, log: started.append(command))
     options = parser().parse_args(["reproduce", "strokes", "--runs", "runs", "--threads", "1"])
     folder = Path("runs", cells[1].name)
@@ -592,8 +595,8 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, mo
     assert words() == (False, True)
     (folder / ".config.json.half").touch()
     assert words() == (True, True)
-    (folder / "naming").mkdir()
-    (folder / "naming" / "last.safetensors").touch()
+    (folder / "pretrain").mkdir()
+    (folder / "pretrain" / "last.safetensors").touch()
     assert words() == (True, False)
 
 
@@ -606,22 +609,24 @@ def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, c
 
 
 def test_names_are_learned_once_for_a_table(toy, monkeypatch, capsys):
-    named = [*SMALL, "naming.epochs=1", "naming.batch=512"]
+    named = [*SMALL, "pretrain.epochs=1", "naming.batch=512"]
     rows = [
         {"presets": ["adacnn-df"], "recipes": ["plus"], "tasks": ["5w1s", "5w2s"], "set": named},
         {"presets": ["adacnn-gradient"], "recipes": ["plus"], "tasks": ["5w1s"], "set": [*named, "naming.batch=256"]},
     ]
     monkeypatch.setattr(reproduce, "tables", lambda: {"strokes": rows})
     cells = plan("strokes")
-    assert [named_by(cell, cells, Path("runs")) for cell in cells] == [None, None, None]
+    assert [pretrained_by(cell, cells, Path("runs")) for cell in cells] == [None, None, None]
     for cell in cells[:2]:
-        command = cell.train_command(Path("runs"), threads=1, resume=False, named=named_by(cell, cells, Path("runs")))
+        command = cell.train_command(
+            Path("runs"), threads=1, resume=False, named=pretrained_by(cell, cells, Path("runs"))
+        )
         assert main(command) == 0
     said = capsys.readouterr().out
     assert said.count("first the network learns to name") == said.count("has learned to name the training classes") == 1
-    assert [named_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
-    one, two = (Path("runs") / cell.name / "naming" for cell in cells[:2])
+    assert [pretrained_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
+    one, two = (Path("runs") / cell.name / "pretrain" for cell in cells[:2])
     assert read_log(one) == read_log(two) != []  # taken over, with the time it took
     (one.parent / "config.json").write_text(cells[2].config.to_json())  # not what was planned
-    assert named_by(cells[1], cells, Path("runs")) is None
+    assert pretrained_by(cells[1], cells, Path("runs")) is None
     assert read_log(two.parent)[0]["seconds"] >= read_log(two)[-1]["seconds"]

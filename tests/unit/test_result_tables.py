@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,15 @@ from csn.cli import main as cli
 from csn.config import load_preset, merge
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import accuracy_table, arms_table, grid_table, overhead_table
-from csn.experiments.records.files import NAMED_FIRST, by_seed, changes_of, read_results
+from csn.experiments.records.files import PRETRAINED, by_seed, changes_of, read_results
 from csn.experiments.tables.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def changed(config: dict[str, Any], options: dict[str, dict[str, object]]) -> dict[str, Any]:
+    """A configuration with some options of some sections changed."""
+    return config | {section: config[section] | values for section, values in options.items()}
 
 
 def test_older_costs_of_adaptation_have_a_column_less() -> None:
@@ -37,16 +43,16 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     Path("results/ablation").mkdir(parents=True)
     arms = {
         "z": ({}, [0.5, 0.7, 0.9]),
-        "b": ({"shift_rule": "raw"}, [0.4, 0.8, 0.9]),
-        "a": ({"units": 32}, [0.4, 0.6, 0.8]),
+        "b": ({"learner": {"shift_rule": "raw"}}, [0.4, 0.8, 0.9]),
+        "a": ({"network": {"units": 32}}, [0.4, 0.6, 0.8]),
     }
     for name, (change, accuracies) in arms.items():
         mean, interval = summarise(accuracies)
         made = content | {"accuracies": {"trained": accuracies}}
         made |= {"summary": {"trained": {"accuracy": mean, "interval": interval}}}
-        made["config"] = content["config"] | {"model": content["config"]["model"] | change}
+        made["config"] = changed(content["config"], change)
         Path(f"results/ablation/{name}.json").write_text(json.dumps(made))
-    Path("page.md").write_text("<!-- results ablation penn-treebank -->\n<!-- /results -->\n")
+    Path("page.md").write_text("<!-- results arms ablation penn-treebank -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 0
     rows = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
     # As the plan has them; what it does not have comes last, by what it changes.
@@ -74,18 +80,18 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     assert against == "+10.00 ± 9.80 (2 of 3 seeds, by seed +0.00 to +20.00)"
     for name in ("s", "t", "u"):
         Path(f"results/ablation/{name}.json").unlink()
-    unnamed = content | {"config": content["config"] | {"naming": {"epochs": 0}}}
+    unnamed = content | {"config": content["config"] | {"pretrain": {"epochs": 0}}}
     Path("results/ablation/y.json").write_text(json.dumps(unnamed | {"accuracies": {"trained": [0.1, 0.1, 0.1]}}))
     assert cli.main(["report", "--pages", "page.md"]) == 0
     *others, last = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
     assert others == rows  # a baseline of its own, and nobody else's
-    assert last[:2] == ["| `adalstm-1-df`, plus, classes not named first, 5-way 1-shot", "baseline"]
+    assert last[:2] == ["| `adalstm-1-df`, plus, not pretrained, 5-way 1-shot", "baseline"]
     Path("results/ablation/y.json").unlink()
     made["summary"]["untrained"], made["accuracies"]["untrained"] = made["summary"]["trained"], [0.2, 0.2, 0.2]
     Path("results/ablation/z.json").write_text(json.dumps(made | {"config": content["config"]}))  # shown beside it
     assert cli.main(["report", "--pages", "page.md"]) == 0
     assert len(Path("page.md").read_text().splitlines()) == 7
-    Path("page.md").write_text("<!-- results ablation strokes -->\n<!-- /results -->\n")
+    Path("page.md").write_text("<!-- results arms ablation strokes -->\n<!-- /results -->\n")
     assert cli.main(["report", "--pages", "page.md"]) == 2
 
 
@@ -93,7 +99,7 @@ def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path:
     baseline = ROOT / "results" / "ablation" / "penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
     content = json.loads(baseline.read_text(encoding="utf-8"))
     content["evaluation"]["tasks"] = 3
-    content["config"]["model"]["feedback"] = load_preset("adalstm-1-df", "plus").model.feedback
+    content["config"]["learner"]["feedback"] = load_preset("adalstm-1-df", "plus").learner.feedback
 
     def against(*arms: tuple[dict[str, dict[str, object]], float]) -> list[str]:
         """The differences, by the order of the arms."""
@@ -106,10 +112,10 @@ def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path:
                 part = made["evaluation"] if section == "evaluation" else made["config"][section]
                 part.update(options)
             (folder / f"{number}.json").write_text(json.dumps(made))
-        lines = [line.split(" | ") for line in arms_table(read_results(folder), "r").splitlines()[2:]]
+        lines = [line.split(" | ") for line in arms_table(read_results(folder), folder.parent).splitlines()[2:]]
         return [line[3] for line in sorted(lines, key=lambda line: line[-1])]
 
-    raw = {"model": {"shift_rule": "raw"}}
+    raw = {"learner": {"shift_rule": "raw"}}
     short, long = {"train": {"tasks": 10}}, {"train": {"tasks": 20}}
     assert against((short, 0.5), (long, 0.7), (raw | short, 0.4), (raw | long, 0.4)) == [
         "",
@@ -132,18 +138,20 @@ def test_the_paper_s_arms_stand_beside_ours_where_data_and_recipe_are_its_own(tm
     content = json.loads(path.read_text(encoding="utf-8"))
 
     def papers(preset: str, data: str, change: dict[str, object], recipe: str = "paper", **asked: object) -> str:
-        config = merge(load_preset(preset, recipe), {"data": {"name": data, "way": 5, "shot": 1}, "model": change})
+        config = merge(load_preset(preset, recipe), {"data": {"name": data, "way": 5, "shot": 1}, **change})
         made = content | {"config": json.loads(config.to_json())}
-        made["evaluation"] = content["evaluation"] | {"data": data, "attention": config.model.attention} | asked
+        made["evaluation"] = content["evaluation"] | {"data": data, "attention": config.learner.attention} | asked
         (tmp_path / "arm.json").write_text(json.dumps(made))
-        (row,) = arms_table(read_results(tmp_path), "r").splitlines()[2:]
+        (row,) = arms_table(read_results(tmp_path), tmp_path.parent).splitlines()[2:]
         return row.split(" | ")[4]
 
-    inside, raw, simple = {"shift_rule": "inside"}, {"shift_rule": "raw"}, {"g": "simple"}
+    inside, raw, simple = (
+        {"learner": change} for change in ({"shift_rule": "inside"}, {"shift_rule": "raw"}, {"g": "simple"})
+    )
     language, images = "penn-treebank", "mini-imagenet"
     kinds = ("df", "gradient")
     assert [papers(f"adalstm-1-{kind}", language, inside) for kind in kinds] == ["-3.10", "-5.85"]
-    all_of_them = {"formed": "all-inclusive"}
+    all_of_them = {"sampling": "all-inclusive"}
     assert [papers(f"adalstm-1-{kind}", language, inside, **all_of_them) for kind in kinds] == ["-2.25", "-5.90"]
     assert [papers(f"adacnn-32-{kind}", images, inside) for kind in kinds] == ["-0.25", "-0.46"]
     assert [papers(f"adalstm-1-{kind}", language, raw) for kind in kinds] == ["about -7", "about -7"]
@@ -152,7 +160,7 @@ def test_the_paper_s_arms_stand_beside_ours_where_data_and_recipe_are_its_own(tm
     nothing = [
         papers("adalstm-1-df", language, {}),  # the baseline
         papers("adalstm-1-df", language, inside, "plus"),
-        papers("adalstm-1-df", language, inside | {"units": 32}),
+        papers("adalstm-1-df", language, inside | {"network": {"units": 32}}),
         papers("adalstm-1-df", language, inside, attention="hard"),
         papers("adalstm-1-df", language, raw, **all_of_them),
         papers("adalstm-1-df", language, inside, shot=2),
@@ -166,20 +174,20 @@ def test_options_of_data_and_naming_tell_rows_apart() -> None:
     config = json.loads(load_preset("adalstm-1-df", "plus").to_json())
     assert changes_of(config) == []
     config["data"] |= {"queries": 7, "vary": True, "way": 20, "shot": 3, "name": "elsewhere"}
-    config["naming"] |= {"epochs": 9, "batch": 32}
-    assert changes_of(config) == ["queries=7", "vary=True", "naming.batch=32", "naming.epochs=9"]
-    config["naming"]["epochs"] = 0  # which has words of its own
+    config["pretrain"] |= {"epochs": 9, "batch": 32}
+    assert changes_of(config) == ["queries=7", "vary=True", "pretrain.batch=32", "pretrain.epochs=9"]
+    config["pretrain"]["epochs"] = 0  # which has words of its own
     assert changes_of(config) == ["queries=7", "vary=True"]
     named = json.loads(load_preset("adacnn-df", "plus").to_json())
-    named["naming"] = dataclasses.asdict(NAMED_FIRST)
+    named["pretrain"] = dataclasses.asdict(PRETRAINED)
     assert changes_of(named) == []
-    named["naming"]["epochs"] = 8
-    assert changes_of(named) == ["naming.epochs=8"]
-    assert {cell.config.naming for cell in plan("omniglot", rows=["adacnn-df", "plus", "20w1s"])} == {NAMED_FIRST}
+    named["pretrain"]["epochs"] = 8
+    assert changes_of(named) == ["pretrain.epochs=8"]
+    assert {cell.config.pretrain for cell in plan("omniglot", rows=["adacnn-df", "plus", "20w1s"])} == {PRETRAINED}
 
 
 def test_the_paper_s_number_stands_beside_no_other_attention(tmp_path: Path) -> None:
-    path = ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json"
+    path = ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["evaluation"]["attention"] = "hard"
     (tmp_path / path.name).write_text(json.dumps(content))
@@ -188,33 +196,36 @@ def test_the_paper_s_number_stands_beside_no_other_attention(tmp_path: Path) -> 
 
 
 def test_a_grid_has_a_line_a_model(tmp_path: Path) -> None:
-    content = json.loads((ROOT / "results" / "penn-treebank-5w3s-adalstm-2-df-plus.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        (ROOT / "results/penn-treebank/penn-treebank-5w3s-adalstm-2-df-plus.json").read_text(encoding="utf-8")
+    )
     (tmp_path / "three.json").write_text(json.dumps(content))
-    content["evaluation"]["shot"], content["config"]["model"]["units"] = 1, 300  # the preset's, at 1 shot
+    content["evaluation"]["shot"], content["config"]["network"]["units"] = 1, 300  # the preset's, at 1 shot
     (tmp_path / "one.json").write_text(json.dumps(content))
     content["config"]["preset"] = "adalstm-2-gradient"
-    content["config"]["model"]["conditioning"] = "gradient"
+    content["config"]["learner"]["conditioning"] = "gradient"
     (tmp_path / "other.json").write_text(json.dumps(content))
-    head, _, *lines = grid_table(read_results(tmp_path), "r").splitlines()
+    head, _, *lines = grid_table(read_results(tmp_path), tmp_path.parent).splitlines()
     assert head == "| model | 5-way 1-shot | 5-way 3-shot |"
     assert [line.split(" | ")[0] for line in lines] == ["| `adalstm-2-df`, plus", "| `adalstm-2-gradient`, plus"]
-    assert (
-        "| [55.24 ± 1.36](r/one.json)<br>paper 41.25<br>6 min | [55.24 ± 1.36](r/three.json)<br>paper 57.8" in lines[0]
-    )
+    three = f"[55.24 ± 1.36]({tmp_path.name}/three.json)<br>paper 57.8"
+    assert f"| [55.24 ± 1.36]({tmp_path.name}/one.json)<br>paper 41.25<br>6 min | {three}" in lines[0]
     assert lines[1].endswith("min |  |")
     (tmp_path / "twice.json").write_text(json.dumps(content | {"evaluation": content["evaluation"] | {"queries": 9}}))
     with pytest.raises(ValueError, match=r"are both of `adalstm-2-gradient`, plus, 5-way 1-shot: keep one"):
-        grid_table(read_results(tmp_path), "r")
+        grid_table(read_results(tmp_path), tmp_path.parent)
     # A longer training of another seed is no seed of the same row.
     content["config"]["train"] |= {"seed": 1, "tasks": 4000}
     content["trained"]["validation_curve"].append([4000, 0.5])
     (tmp_path / "twice.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"train both alike, not on 2,000 and 4,000 tasks, or keep one of them"):
-        grid_table(read_results(tmp_path), "r")
+        grid_table(read_results(tmp_path), tmp_path.parent)
 
 
 def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        (ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8")
+    )
     content["evaluation"]["tasks"] = 3
     for seed, accuracies in ((0, [0.5, 0.7, 0.9]), (1, [0.7, 0.7, 0.7]), (2, [0.9, 0.7, 0.5])):
         content["config"]["train"]["seed"] = seed
@@ -222,38 +233,42 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
         mean, interval = summarise(accuracies)
         content["summary"] = {"trained": {"accuracy": mean, "interval": interval}}
         (tmp_path / f"{2 - seed}.json").write_text(json.dumps(content))
-    (row,) = accuracy_table(read_results(tmp_path), "r").splitlines()[2:]
+    (row,) = accuracy_table(read_results(tmp_path), tmp_path.parent).splitlines()[2:]
     # Every task has a mean of 0.7 over the seeds, so that between tasks there is no spread left.
     assert "| 70.00 ± 0.00 (3 seeds, 70.00 to 70.00) |" in row
-    assert row.endswith("| [result](r/2.json), [result](r/1.json), [result](r/0.json) |")
+    assert row.endswith(
+        f"| [result]({tmp_path.name}/2.json), [result]({tmp_path.name}/1.json), [result]({tmp_path.name}/0.json) |"
+    )
     content["config"]["train"]["learning_rate"] *= 2  # another training, of a seed that is there
     (tmp_path / "3.json").write_text(json.dumps(content))
     content["evaluation"]["seed"] += 1
     (tmp_path / "4.json").write_text(json.dumps(content))
-    rows = accuracy_table(read_results(tmp_path), "r").splitlines()[2:]
+    rows = accuracy_table(read_results(tmp_path), tmp_path.parent).splitlines()[2:]
     assert [row.count("[result]") for row in rows] == [3, 1, 1]
 
 
 def test_a_row_of_several_seeds_says_how_long_each_was_trained(tmp_path: Path) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-df-plus.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / "results/omniglot/omniglot-5w1s-adacnn-df-plus.json").read_text(encoding="utf-8"))
     for seed, (chosen, in_all, seconds) in enumerate([(2500, 3000, 200), (500, 2600, 260), (3000, 3000, 130)]):
         content["config"]["train"]["seed"] = seed
         curve = [[chosen, 0.5], [in_all, 0.5]]
         content["trained"] |= {"tasks": chosen, "seconds_in_all": seconds, "validation_curve": curve}
         (tmp_path / f"{seed}.json").write_text(json.dumps(content))
     results = read_results(tmp_path)
-    (row,) = accuracy_table(results, "r").splitlines()[2:]
+    (row,) = accuracy_table(results, tmp_path.parent).splitlines()[2:]
     assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in row
-    assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in arms_table(results, "r")
-    assert "<br>2 to 4 min |" in grid_table(results, "r")
-    (row,) = accuracy_table(results[:1], "r").splitlines()[2:]
+    assert "| 500 to 3,000 of 2,600 to 3,000 tasks, 2 to 4 min |" in arms_table(results, tmp_path.parent)
+    assert "<br>2 to 4 min |" in grid_table(results, tmp_path.parent)
+    (row,) = accuracy_table(results[:1], tmp_path.parent).splitlines()[2:]
     assert "| 2,500 of 3,000 tasks, 3 min |" in row
 
 
 def test_seeds_share_a_row_if_they_were_asked_the_same_by_whatever_version(tmp_path: Path) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        (ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8")
+    )
     files = {name: json.loads(json.dumps(content)) for name in ("old", "young", "val", "queries", "other-data")}
-    for section, option in (("data", "bad_files"), ("model", "feedback")):
+    for section, option in (("data", "bad_files"), ("learner", "feedback")):
         files["old"]["config"][section].pop(option, None)  # from before there was such an option
     del files["old"]["evaluation"]["fingerprint"]
     for name in files.keys() - {"old"}:
@@ -275,7 +290,7 @@ def test_seeds_share_a_row_if_they_were_asked_the_same_by_whatever_version(tmp_p
 
 def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
-        (tmp_path / name).write_bytes((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_bytes())
+        (tmp_path / name).write_bytes((ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json").read_bytes())
     with pytest.raises(ValueError, match=r"one.json and .*two.json are of one training, with seed 0: keep one of them"):
         by_seed(read_results(tmp_path))
 
@@ -287,8 +302,23 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         ("trained", {"tasks": 1, "seconds": None}, "does not say seconds, seconds_in_all, validation, "),
         ("accuracies", {}, "does not say trained in 'accuracies'"),
         ("summary", {}, "does not say trained in 'summary'"),
-        ("config", {"model": {"colour": "red"}}, "is of another version of csn (unknown option 'colour'"),
-        ("config", {"model": 5}, "is of another version of csn ('model' is a section with options of its own, got 5)"),
+        (
+            "config",
+            {"network": {"colour": "red"}},
+            "is of another version of csn (unknown option of network 'cnn' 'colour'",
+        ),
+        (
+            "config",
+            {"network": 5},
+            "is of another version of csn ('network' is a section with options of its own, got 5)",
+        ),
+        (
+            "config",
+            {"model": {"learner": "csn"}},
+            "is of another version of csn (this configuration has its options in one",
+        ),
+        ("format", 1, "has format 1 (that of csn 0.1, whose configurations have a section 'model')"),
+        ("format", 3, "has format 3, this version of csn reads 2: use the version that wrote it"),
         ("config", [], "has no object of names and values as 'config'"),
         ("trained", [], "has no object of names and values as 'trained'"),
         ("evaluation", None, "has no object of names and values as 'evaluation'"),
@@ -302,7 +332,7 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         ("accuracies.trained", [0.5], "tasks and has the accuracies of 1 by trained"),
         ("accuracies.trained", [0.5, None], "has no list of numbers as accuracies of trained"),
         ("evaluation.split", 5, "says something else than text as split in 'evaluation'"),
-        ("evaluation.formed", "twice", "has 'twice' as formed in 'evaluation', where random or"),
+        ("evaluation.sampling", "twice", "has 'twice' as sampling in 'evaluation', where random or"),
         ("evaluation.way", True, "does not say way in 'evaluation'"),
         ("trained.earlier", {"commit": "a"}, "has no list of commits as 'earlier' in 'trained'"),
         ("trained.earlier", [{"command": "csn"}], "has no list of commits as 'earlier' in 'trained'"),
@@ -312,7 +342,9 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
 def test_a_file_that_says_too_little_is_named(
     part: str, value: object, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        (ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8")
+    )
     path, (section, dot, name) = tmp_path / "odd.json", part.partition(".")
     path.write_text(json.dumps(content | {section: content[section] | {name: value} if dot else value}))
     (tmp_path / "page.md").write_text("")

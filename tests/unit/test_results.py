@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 
 from csn.cli import main as cli
-from csn.config import load_preset, preset_names
+from csn.config import load_preset
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import fill, marked_pages
 from csn.experiments.records.files import changes_of, published, read_results
 from csn.experiments.records.verify import check_summary
 from csn.experiments.tables.files import all_table_files, table_files
+from csn.presets import preset_names
 
 ROOT = Path(__file__).resolve().parents[2]
 # A difference has a sign; it follows the accuracy.
@@ -47,7 +48,7 @@ def test_a_row_shows_what_its_file_says(page: str, shown: str, file: str, learne
     accuracies = result["accuracies"][learner]
     evaluation = result["evaluation"]
     assert len(accuracies) == evaluation["tasks"]
-    assert evaluation["tasks"] >= 400 or evaluation["formed"] == "all-inclusive"
+    assert evaluation["tasks"] >= 400 or evaluation["sampling"] == "all-inclusive"
     stated = result["summary"][learner]
     assert shown == f"{100 * stated['accuracy']:.2f} ± {100 * stated['interval']:.2f}"
     # Accuracies of tasks are written with six digits.
@@ -83,18 +84,18 @@ def test_a_result_can_be_checked(path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_are_what_the_result_files_make_of_them(page: str) -> None:
-    text, link = (ROOT / page).read_text(encoding="utf-8"), "../" * page.count("/") + "results"
-    assert fill(text, read_results(ROOT / "results"), ROOT / "results", link) == text, "run csn report"
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert fill(text, ROOT / "results", (ROOT / page).parent) == text, "run csn report"
 
 
 def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: Path) -> None:
-    path = ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json"
+    path = ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json"
     (tmp_path / path.name).write_bytes(path.read_bytes())
     (result,) = read_results(tmp_path)
     assert (result.name, result.published) == ("`adacnn-gradient`, paper", "98.41 ± 0.16")
     assert published()["penn-treebank"]["adalstm-2-df"]["5w3s-all"] == "58.8"
     content = json.loads(path.read_text())
-    content["config"]["model"]["filters"] = 32  # no model of the paper
+    content["config"]["network"]["filters"] = 32  # no model of the paper
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
     assert (result.name, result.published) == ("`adacnn-gradient`, paper, filters=32", "")
@@ -113,9 +114,11 @@ def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: 
 def test_two_hundred_units_are_the_paper_s_of_two_layers_at_three_shots_alone(
     tmp_path: Path, preset: str, shot: int, shown: str
 ) -> None:
-    content = json.loads((ROOT / "results" / "penn-treebank-5w3s-adalstm-2-df-paper.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        (ROOT / "results/penn-treebank/penn-treebank-5w3s-adalstm-2-df-paper.json").read_text(encoding="utf-8")
+    )
     config = json.loads(load_preset(preset, "paper").to_json())
-    config["model"]["units"] = 200
+    config["network"]["units"] = 200
     config["data"]["shot"] = content["evaluation"]["shot"] = shot
     (tmp_path / "one.json").write_text(json.dumps(content | {"config": config}))
     (result,) = read_results(tmp_path)
@@ -131,9 +134,9 @@ def test_every_published_row_of_ours_is_a_preset() -> None:
 
 def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
-    for name in ("omniglot-5w1s-adacnn-gradient-paper.json", "overhead.json"):
-        (tmp_path / "results" / name).write_bytes((ROOT / "results" / name).read_bytes())
+    name = "omniglot/omniglot-5w1s-adacnn-gradient-paper.json"
+    (tmp_path / "results/omniglot").mkdir(parents=True)
+    (tmp_path / "results" / name).write_bytes((ROOT / "results" / name).read_bytes())
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text("above\n<!-- results omniglot -->\nold\n<!-- /results -->\nbelow\n")
@@ -141,7 +144,7 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("above", "below", 7)
     assert lines[4].startswith("| 5-way 1-shot | `adacnn-gradient`, paper | 98.41 ± 0.16 | 9")
-    assert lines[4].endswith("[result](../results/omniglot-5w1s-adacnn-gradient-paper.json) |")
+    assert lines[4].endswith("[result](../results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json) |")
 
 
 @pytest.mark.parametrize(
@@ -162,22 +165,27 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
         ("<!-- results a -->\n<!-- / results -->", {}, "page.md: cannot read the mark '<!-- / results -->'"),
         ("text\n<!-- /results -->", {}, "page.md: <!-- /results --> ends no table"),
         (
-            "<!-- results compare-x mamml -->\n<!-- /results -->",
-            {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
-            "compare-x has no mamml: there are maml",
+            "<!-- results omniglot snail -->\n<!-- /results -->",
+            {"omniglot/x.md": ""},
+            "no result in results/omniglot is",
+        ),
+        (
+            "<!-- results compare/x mamml -->\n<!-- /results -->",
+            {"compare/x.json": '{"rows": [{"learner": "maml"}]}'},
+            "compare/x has no mamml: there are maml",
         ),
         ("", {"broken.json": "{"}, "is no result file"),
         ("", {"other.json": "[1]"}, "is no result file of csn evaluate"),
         ("", {"deep.json": "[" * 100_000}, "deep.json is no result file"),
         (
-            "<!-- results compare-x -->\n<!-- /results -->",
-            {"compare-x.json": '{"rows": [{"learner": "maml"}]}'},
-            "compare-x.json does not say accuracy, interval, time, training in a row",
+            "<!-- results compare/x -->\n<!-- /results -->",
+            {"compare/x.json": '{"rows": [{"learner": "maml"}]}'},
+            "compare/x.json does not say accuracy, interval, time, training in a row",
         ),
         (
-            "<!-- results compare-x -->\n<!-- /results -->",
-            {"compare-x.json": '{"rows": [1]}'},
-            "compare-x.json has no rows of names and values",
+            "<!-- results compare/x -->\n<!-- /results -->",
+            {"compare/x.json": '{"rows": [1]}'},
+            "compare/x.json has no rows of names and values",
         ),
         (
             "<!-- results overhead -->\n<!-- /results -->",
@@ -203,6 +211,7 @@ def test_report_says_what_is_wrong_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
     for name, content in files.items():
+        (tmp_path / "results" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "results" / name).write_text(content)
     Path("good.md").write_text("")
     if page is not None:
@@ -216,15 +225,15 @@ def test_report_says_what_is_wrong_and_writes_nothing(
 
 def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "compare").mkdir(parents=True)
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     row = {"learner": "maml", "accuracy": 0.5, "interval": 0.01, "time": {"train": [1, 2, 3]}}
     rows = [row | {"training": {"tasks": 8, "seconds": 90}}, row | {"learner": "snail", "training": {"tasks": 0}}]
-    Path("results/compare-x.json").write_text(json.dumps({"rows": rows}))
-    Path("docs/deep/page.md").write_text("<!-- results compare-x maml -->\n<!-- /results -->\n")
+    Path("results/compare/x.json").write_text(json.dumps({"rows": rows}))
+    Path("docs/deep/page.md").write_text("<!-- results compare/x maml -->\n<!-- /results -->\n")
     Path("docs/plain.md").write_text("nothing")
     assert cli.main(["report"]) == 0
-    link = "[result](../../results/compare-x/maml.json)"
+    link = "[result](../../results/compare/x/maml.json)"
     filled = Path("docs/deep/page.md").read_text().splitlines()
     assert filled[3] == f"| maml | 50.00 ± 1.00 | 8 | 1.5 min | 2.00 |  | {link} |"
     assert not any("snail" in line for line in filled)
@@ -241,23 +250,23 @@ def test_a_page_with_a_mistyped_mark_is_no_page_without_tables(tmp_path: Path) -
 
 def test_links_lead_from_any_page_to_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "omniglot-20w1s-adacnn-gradient-paper.json"
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / name).write_bytes((ROOT / "results" / name).read_bytes())
+    (tmp_path / "mine/omniglot").mkdir(parents=True)
+    (tmp_path / "mine/omniglot" / name).write_bytes((ROOT / "results/omniglot" / name).read_bytes())
     monkeypatch.chdir(tmp_path / "mine")
-    for page, link in {"README.md": "mine", "elsewhere/page.md": "../mine", "mine/page.md": "."}.items():
+    for page, link in {"README.md": "mine/", "elsewhere/page.md": "../mine/", "mine/page.md": ""}.items():
         path = tmp_path / page
         path.parent.mkdir(exist_ok=True)
         path.write_text("<!-- results omniglot -->\n<!-- /results -->\n")
         assert cli.main(["report", "--results", ".", "--pages", str(path)]) == 0
-        assert f"[result]({link}/{name})" in path.read_text()
+        assert f"[result]({link}omniglot/{name})" in path.read_text()
     monkeypatch.chdir(tmp_path / "elsewhere")  # not beside the results
     assert cli.main(["report", "--results", "../mine", "--pages", "page.md"]) == 0
-    assert f"[result](../mine/{name})" in Path("page.md").read_text()
+    assert f"[result](../mine/omniglot/{name})" in Path("page.md").read_text()
     outside = tmp_path / "mine" / "results"
-    outside.mkdir()
-    (outside / name).write_bytes((ROOT / "results" / name).read_bytes())
+    (outside / "omniglot").mkdir(parents=True)
+    (outside / "omniglot" / name).write_bytes((ROOT / "results/omniglot" / name).read_bytes())
     assert cli.main(["report", "--results", str(outside), "--pages", str(tmp_path / "README.md")]) == 0
-    assert f"[result](mine/results/{name})" in (tmp_path / "README.md").read_text()
+    assert f"[result](mine/results/omniglot/{name})" in (tmp_path / "README.md").read_text()
 
 
 def test_tables_beside_the_result_files_are_made_of_them() -> None:
@@ -288,17 +297,19 @@ def description(picture: bytes) -> str:
 def test_a_result_that_cannot_be_read_is_left_out_of_its_table(tmp_path: Path) -> None:
     names = ["penn-treebank-5w1s-adalstm-1-df-plus.json", "penn-treebank-5w2s-adalstm-1-df-plus.json"]
     for name in names:
-        (tmp_path / name).write_bytes((ROOT / "results" / name).read_bytes())
+        (tmp_path / name).write_bytes((ROOT / "results/penn-treebank" / name).read_bytes())
     (tmp_path / names[1]).write_text("{}")
     said: list[str] = []
-    table = table_files("penn-treebank", tmp_path, skip=said.append)[tmp_path / "penn-treebank.md"].decode()
+    table = table_files(tmp_path, skip=said.append)[tmp_path / f"{tmp_path.name}.md"].decode()
     assert [name in table for name in names] == [True, False]
     assert len(said) == 1
     assert names[1] in said[0]
 
 
 def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads((ROOT / "results" / "omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8"))
+    content = json.loads(
+        (ROOT / "results/omniglot/omniglot-5w1s-adacnn-gradient-paper.json").read_text(encoding="utf-8")
+    )
     content["evaluation"]["tasks"] = 3
     one, two, rows = (tmp_path / name for name in ("one.json", "two.json", "rows.json"))
     one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
@@ -348,8 +359,8 @@ def test_report_makes_the_tables_of_the_committed_measurement_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("results/timing").mkdir(parents=True)
-    for name in ("penn-treebank-5w1s-adalstm-1-df-plus.json", "timing/timing.json"):
+    for name in ("penn-treebank/penn-treebank-5w1s-adalstm-1-df-plus.json", "timing/timing.json"):
+        Path("results", name).parent.mkdir(parents=True)
         Path("results", name).write_bytes((ROOT / "results" / name).read_bytes())
     Path("README.md").write_text("<!-- results penn-treebank -->\n<!-- /results -->\n")
     assert cli.main(["report"]) == 0

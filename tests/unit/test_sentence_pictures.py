@@ -157,9 +157,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CSN and a language model, barely trained."""
     folder = tmp_path_factory.mktemp("runs")
     options = ["--data", "toy-language", "--threads", "1", "--set", "train.validation_tasks=4"]
-    options += ["--set", "model.units=8", "--set", "model.embedding=8"]
-    assert cli.main(["train", "lstm-adaffn-df", *options, "--tasks", "4", "--out", str(folder / "csn")]) == 0
-    assert cli.main(["train", "lstm-lm", *options, "--tasks", "32", "--out", str(folder / "lm")]) == 0
+    small = ["--set", "network.units=8", "--set", "network.embedding=8"]
+    assert cli.main(["train", "lstm-adaffn-df", *options, *small, "--tasks", "4", "--out", str(folder / "csn")]) == 0
+    small = [word.replace("network.", "learner.") for word in small]
+    assert cli.main(["train", "lstm-lm", *options, *small, "--tasks", "32", "--out", str(folder / "lm")]) == 0
     return folder
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run and its result file."""
     folder = tmp_path_factory.mktemp("made")
-    sets = ["model.filters=4", "train.validate_every=4", "train.validation_tasks=4"]
+    sets = ["network.filters=4", "train.validate_every=4", "train.validation_tasks=4"]
     options = [word for change in sets for word in ("--set", change)]
     run, out = str(folder / "run"), str(folder / "result.json")
     assert main(["train", "prototypical", "--way", "5", "--tasks", "4", *options, "--out", run]) == 0
@@ -85,7 +85,7 @@ def test_another_model_or_other_data_is_refused(made, tmp_path, capsys):
         (lambda content: content["trained"].update(command="csn train other"), "does (command)"),
         (lambda content: content["trained"].update(perplexity=9.5), "does (perplexity)"),
         (lambda content: content["evaluation"].update(split="nowhere"), "got 'nowhere': evaluate again"),
-        (lambda content: content["config"].update(model=[]), "'model' is a section"),
+        (lambda content: content["config"].update(network=[]), "'network' is a section"),
     ],
 )
 def test_whatever_was_changed_is_found(made, tmp_path, capsys, change, message):
@@ -123,7 +123,7 @@ def test_a_fingerprint_tells_splits_apart():
 
 def test_a_run_of_other_options_is_refused(made, tmp_path, capsys):
     def other(content):
-        content["config"]["model"]["filters"] = 5
+        content["config"]["network"]["filters"] = 5
         del content["trained"]["checkpoint_sha256"]
 
     assert main(["report", "--verify", str(changed(made, tmp_path, other))]) == 2
@@ -132,7 +132,7 @@ def test_a_run_of_other_options_is_refused(made, tmp_path, capsys):
 
 def test_results_of_the_shipped_weights_are_asked_again_without_a_run(tmp_path, monkeypatch, capsys):
     """Their checkpoint comes with the package; of another training by that name it is not the one."""
-    content = json.loads((ROOT / "results/characters-strokes-5w1s.json").read_text())
+    content = json.loads((ROOT / "results/characters/characters-strokes-5w1s.json").read_text())
     few = content["accuracies"]["trained"][:6]
     mean, interval = summarise(few)
     content["accuracies"]["trained"], content["evaluation"]["tasks"] = few, len(few)

@@ -28,10 +28,15 @@ def write_result(cell: Cell, results: Path, name: str = "", **asked: object) -> 
     """The file of a cell's last test, or one of another name; asked: what its tasks are instead."""
     test = cell.tests[-1]
     tasks = {"data": cell.config.data.label, "way": test.way, "shot": test.shot, "tasks": test.tasks} | asked
-    content = {"summary": {"trained": {"accuracy": 0.5, "interval": 0.1}}, "evaluation": tasks, "trained": TRAINED}
+    content = {
+        "format": 2,
+        "summary": {"trained": {"accuracy": 0.5, "interval": 0.1}},
+        "evaluation": tasks,
+        "trained": TRAINED,
+    }
     content |= {"accuracies": {"trained": [0.4, 0.6] * (tasks["tasks"] // 2)}, "command": "csn evaluate"}
     content |= {"config": json.loads(cell.config.to_json())}
-    results.mkdir(parents=True, exist_ok=True)
-    path = results / (name or cell.result(test))
+    path = results / cell.folder / (name or Path(cell.result(test)).name)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
     return path

@@ -33,7 +33,7 @@ def compare(options: argparse.Namespace) -> int:
     contenders = comparing.contenders(options.presets, data=data_name(options.data), **asked)
     device, loaded = prepare_machine(options), load(contenders[0].config.data)
     about = f"{loaded.name}, {options.way}-way {options.shot}-shot"
-    folder = options.out or Path("runs") / f"compare-{loaded.name}-{options.way}w{options.shot}s"
+    folder = options.out or Path("runs/compare") / f"{loaded.name}-{options.way}w{options.shot}s"
     contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
     for each in contenders:
         check_precision(each.config.precision, device)
@@ -73,7 +73,7 @@ def compare(options: argparse.Namespace) -> int:
     picture = png(comparison_figure(content["rows"], title=f"{about}, {options.test_tasks} test tasks"))
     files = {folder / "comparison.json": json_bytes(content), folder / "comparison.png": picture}
     if options.results is not None:
-        kept = options.results / folder.name
+        kept = options.results / "compare" / folder.name
         files |= {kept.with_name(f"{kept.name}.json"): json_bytes(content), kept.with_name(f"{kept.name}.png"): picture}
         files |= {kept / f"{each.folder.name}.json": json_bytes(results[each.name]) for each in contenders}
     for path, file in files.items():

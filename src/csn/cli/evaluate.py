@@ -49,7 +49,7 @@ def evaluate(options: argparse.Namespace) -> int:
         for label, learner in _learners(options, run, source).items():
             on_progress = advance(progress, progress.add_task(label, total=tasks))
             results[label] = evaluate_tasks(learner.to(device), source, tasks, device=device, on_progress=on_progress)
-    about = f"{source.way}-way {source.shot}-shot, {tasks} {_formed(options)} {source.split} tasks"
+    about = f"{source.way}-way {source.shot}-shot, {tasks} {_sampling(options)} {source.split} tasks"
     table = Table("learner", title=f"{data.name}, {about}")
     table.add_column("accuracy, 95 % interval", justify="right")
     for label, accuracies in results.items():
@@ -63,9 +63,9 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
-    """Of a result in its run's folder: data, split, size, how tasks were formed, and another attention than trained."""
+    """Of a result in its run's folder: data, split, size, how tasks were drawn, and another attention than trained."""
     parts = ["result", setting["data"], setting["split"], "{way}w{shot}s".format(**setting)]
-    parts += [setting["formed"]] if setting["formed"] != "random" else []
+    parts += [setting["sampling"]] if setting["sampling"] != "random" else []
     parts += [setting["attention"]] if setting["attention"] != run.config.learner.attention else []
     return "-".join(parts) + ".json"
 
@@ -79,8 +79,8 @@ def _check_replaced(path: Path, setting: dict[str, Any]) -> None:
         raise ValueError(f"{path} is of another test ({'; '.join(other)}): give --out, or move it away")
 
 
-def _formed(options: argparse.Namespace) -> str:
-    """How tasks are formed, by the name in SOURCES."""
+def _sampling(options: argparse.Namespace) -> str:
+    """How tasks are drawn, by the name in SOURCES."""
     return "all-inclusive" if options.all_inclusive else "within-alphabet" if options.within_alphabet else "random"
 
 
@@ -89,7 +89,7 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
     if options.all_inclusive and options.tasks is not None:
         raise ValueError("--all-inclusive solves every group of classes once: leave out --tasks")
     trained = run.config.data
-    source = SOURCES[_formed(options)](
+    source = SOURCES[_sampling(options)](
         data,
         options.split,
         way=given(options.way, trained.way),

@@ -96,11 +96,11 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate.add_argument("--shot", type=int, help="labelled examples of a class")
     evaluate.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
     evaluate.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
-    formed = evaluate.add_mutually_exclusive_group()
-    formed.add_argument(
+    sampling = evaluate.add_mutually_exclusive_group()
+    sampling.add_argument(
         "--within-alphabet", action="store_true", help="draw the classes of a task from one alphabet: harder"
     )
-    formed.add_argument(
+    sampling.add_argument(
         "--all-inclusive",
         action="store_true",
         help="instead, divide all classes of the split into groups and solve each group once",
@@ -144,7 +144,7 @@ def _add_compare(commands: Commands) -> None:  # type: ignore[valid-type]
     compare.add_argument("--seed", type=int, default=0, help="of every training (default: %(default)s)")
     _add_changes(compare)
     compare.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="runs, results and plot (default: runs/compare-DATA-WAYwSHOTs)"
+        "--out", type=Path, metavar="FOLDER", help="runs, results and plot (default: runs/compare/DATA-WAYwSHOTs)"
     )
     compare.add_argument(
         "--results", type=Path, metavar="FOLDER", help="keep table, plot and result files here too, named after --out"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,8 @@ def _report_difference(path: Path, other: Path) -> int:
 
 def _report_results(folder: Path, pages: list[Path] | None) -> int:
     """Write the marked tables of pages anew from the result files; of all pages, the tables beside those files too."""
-    results, every_page = read_results(folder), pages is None
+    every_page = pages is None
+    read_results(folder)  # a file that cannot be used is named whether a page has it or not
     pages = marked_pages(folder.resolve().parent) if pages is None else pages
     if not pages:
         raise ValueError(f"no page beside {folder} has a table to fill: run this where README.md is, or name --pages")
@@ -92,9 +92,8 @@ def _report_results(folder: Path, pages: list[Path] | None) -> int:
     for page in pages:
         if not page.is_file():
             raise ValueError(f"there is no page {page}: run this where README.md is, or name pages with --pages")
-        link = Path(os.path.relpath(folder.resolve(), page.resolve().parent)).as_posix()
         try:
-            files[page] = fill(page.read_text(encoding="utf-8"), results, folder, link).encode()
+            files[page] = fill(page.read_text(encoding="utf-8"), folder, page.parent).encode()
         except ValueError as error:
             raise ValueError(f"{page}: {error}") from error
     if every_page:

@@ -24,7 +24,7 @@ from csn.engine.machine import check_precision, keep_freed_memory
 from csn.experiments.tables.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.experiments.tables.cells import Cell, changed_names
 from csn.experiments.tables.files import table_files
-from csn.experiments.tables.plan import ABLATION, plan
+from csn.experiments.tables.plan import plan
 from csn.experiments.timing.tables import MEASURED, check_timing, run_timing
 
 TIMING = "timing"
@@ -41,7 +41,7 @@ def reproduce(options: argparse.Namespace) -> int:
         raise ValueError("--repeats is for timing: the cells of a table are trained once, or --seeds times")
     _threads(options)  # too few are refused in a dry run too
     data = None if options.data is None else _found(data_name(options.data))
-    results = options.results / ABLATION if options.table == ABLATION else options.results
+    results = options.results
     _check_rows(options.rows, results)
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
@@ -66,12 +66,13 @@ def reproduce(options: argparse.Namespace) -> int:
         failed |= dict.fromkeys(without, "its data are not there")
     for name, why in failed.items():
         say(f"failed: {name}, {why}")
-    files = table_files(options.table, options.results, data=data, skip=say)
-    for path, content in files.items():
-        write_atomically(path, content)
-        say(f"written to {path}")
-    if not files:
-        say(f"{data or options.table} has no result yet, so there is no table")
+    for folder in dict.fromkeys(cell.folder for cell in everything):
+        files = table_files(results / folder, skip=say)
+        for path, content in files.items():
+            write_atomically(path, content)
+            say(f"written to {path}")
+        if not files:
+            say(f"{results / folder} has no result yet, so there is no table")
     return 1 if failed else 0
 
 
@@ -86,7 +87,7 @@ def _found(data: str) -> str:
 def _check_rows(rows: Sequence[str], results: Path) -> None:
     """Raise ValueError at a file of another folder: a cell is known by the name of its file, which others may have."""
     for path in filter(Path.is_file, map(Path, rows)):
-        if path.resolve().parent != results.resolve():
+        if not path.resolve().is_relative_to(results.resolve()):
             raise ValueError(f"{path} is not in {results}, whose cells --rows chooses from: name one there")
 
 

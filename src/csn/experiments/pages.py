@@ -1,14 +1,16 @@
 """Committed result files as tables: what the paper says, what we measured, and at what cost.
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
-name is a data set ("omniglot"), perhaps with a preset or how its tasks are formed ("penn-treebank random"); "grid DATA"
-for a line a model, "commands DATA" for how each number was made, "ablation DATA" for the arms of the ablations,
-"compare-..." for a comparison kept under that name (perhaps of some learners only), or "overhead..." for a file with
-the cost of adaptation.
+name is a folder below that of all results ("omniglot"), perhaps with words that choose rows by data, sampling or preset
+("penn-treebank random"). A word in front says what to make of them: "grid FOLDER" has a line for each model, "commands
+FOLDER" says how each number was made, "arms FOLDER" compares the arms of ablations. The name of a comparison
+("compare/omniglot-5w1s", perhaps with some of its learners) or of a benchmark ("benchmarks/overhead") makes the table
+of that file.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from csn.engine.evaluate import Accuracy
 from csn.experiments.records.checks import TRAINED, problem_of_comparison, problem_of_overhead
 from csn.experiments.records.files import Result, by_seed, pooled, read_result, read_results
 from csn.experiments.tables.arms import Arm, arms_of
-from csn.experiments.tables.plan import ABLATION, arm, in_order
+from csn.experiments.tables.plan import arm, in_order
 
 _BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
@@ -33,10 +35,10 @@ def marked_pages(root: Path) -> list[Path]:
     return [page for page in pages if page.is_file() and _MARK.search(page.read_text(encoding="utf-8"))]
 
 
-def fill(page: str, results: list[Result], folder: Path, link: str) -> str:
-    """A page with its marked tables written anew; `link` leads from the page to `folder`."""
-    _check_marks(page)
-    return _BLOCK.sub(lambda mark: f"{mark[1]}{_table(mark['name'], results, folder, link)}\n{mark[3]}", page)
+def fill(text: str, folder: Path, page: Path) -> str:
+    """A page with its marked tables written anew from a folder of results; page: the folder of the page."""
+    _check_marks(text)
+    return _BLOCK.sub(lambda mark: f"{mark[1]}{_table(mark['name'], folder, page)}\n{mark[3]}", text)
 
 
 def _check_marks(page: str) -> None:
@@ -55,35 +57,30 @@ def _check_marks(page: str) -> None:
         raise ValueError(f"the table of {begun!r} has no end: write {_END} after it")
 
 
-def _table(name: str, results: list[Result], folder: Path, link: str) -> str:
-    if name.startswith("ablation "):
-        data = name.removeprefix("ablation ")
-        of_data = [r for r in read_results(folder / ABLATION) if r.data == data and r.learner == TRAINED]
-        found = in_order(of_data)
-        if not found:
-            raise ValueError(f"no arm of an ablation is for {data!r}: run csn reproduce {ABLATION}")
-        return arms_table(found, f"{link}/{ABLATION}")
-    if name.startswith("overhead"):
-        path = folder / f"{name}.json"
-        costs = _rows(path)
-        _check(path, map(problem_of_overhead, costs))
-        return overhead_table(costs)
-    if name.startswith("compare-"):
-        comparison, *learners = name.split()
-        path = folder / f"{comparison}.json"
-        compared = {str(row.get("learner", "")).replace(" ", "-"): row for row in _rows(path)}
-        if unknown := set(learners) - set(compared):
-            raise ValueError(f"{comparison} has no {', '.join(sorted(unknown))}: there are {', '.join(compared)}")
-        shown = [row for name, row in compared.items() if not learners or name in learners]
-        _check(path, map(problem_of_comparison, shown))
-        return comparison_table(shown, f"{link}/{comparison}")
-    writer = next((word for word in WRITERS if name.startswith(f"{word} ")), "")
-    data, *only = name.removeprefix(f"{writer} ").split()
-    rows = [r for r in results if r.data == data and {r.formed, r.preset}.issuperset(only)]
-    if not rows:
-        known = sorted({result.data for result in results})
-        raise ValueError(f"no result file is for {name!r}: there are results for {', '.join(known) or 'nothing'}")
-    return WRITERS[writer](rows, link)
+def _table(name: str, folder: Path, page: Path) -> str:
+    """What a mark stands for. page: the folder of the page, from which links lead to the files."""
+    first, *words = name.split()
+    writer, first, words = (first, words[0], words[1:]) if first in WRITERS and words else ("", first, words)
+    file = folder / f"{first}.json"
+    if file.is_file() and not writer:
+        rows = _rows(file)
+        if "learner" not in rows[0]:
+            _check(file, map(problem_of_overhead, rows))
+            return overhead_table(rows)
+        by_name = {str(row.get("learner", "")).replace(" ", "-"): row for row in rows}
+        if unknown := set(words) - set(by_name):
+            raise ValueError(f"{first} has no {', '.join(sorted(unknown))}: there are {', '.join(by_name)}")
+        shown = [row for name, row in by_name.items() if not words or name in words]
+        _check(file, map(problem_of_comparison, shown))
+        return comparison_table(shown, _relative(file.with_suffix(""), page))
+    if not (folder / first).is_dir():
+        known = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir())
+        raise ValueError(f"no result file is for {name!r}: there are folders {', '.join(known) or 'without results'}")
+    results = read_results(folder / first)
+    rows_of = [r for r in results if {r.data, r.sampling, r.preset}.issuperset(words)]
+    if not rows_of:
+        raise ValueError(f"no result in {folder / first} is of {' and '.join(words) or 'a learner'}")
+    return WRITERS[writer](rows_of, page)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -99,7 +96,7 @@ def _check(path: Path, problems: Iterable[str]) -> None:
         raise ValueError(f"{path} {problem}: measure again, or remove it")
 
 
-def accuracy_table(rows: Iterable[Result], folder: str) -> str:
+def accuracy_table(rows: Iterable[Result], page: Path) -> str:
     """Markdown: tasks, with their data where there are several, model, the paper's accuracy, ours, training, file."""
     rows = list(rows)
     several = len({result.data for result in rows}) > 1
@@ -108,11 +105,11 @@ def accuracy_table(rows: Iterable[Result], folder: str) -> str:
         result = seeds[0]
         tasks = f"{result.tasks} of {result.data}" if several else result.tasks
         cells = (tasks, result.name, result.published, over_seeds(seeds), _cost(seeds))
-        lines.append(f"| {' | '.join(cells)} | {_links(seeds, folder)} |")
+        lines.append(f"| {' | '.join(cells)} | {_links(seeds, page)} |")
     return "\n".join(lines)
 
 
-def grid_table(rows: Iterable[Result], folder: str) -> str:
+def grid_table(rows: Iterable[Result], page: Path) -> str:
     """Markdown: a line a model, a column for each size of tasks; ours, the paper's, and the time of training."""
     models: dict[str, dict[str, str]] = {}
     sizes: dict[str, tuple[Any, ...]] = {}
@@ -127,9 +124,7 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
             raise ValueError(
                 f"{other.path} and {result.path} are both of {result.model}, {size}: {why}keep one of them"
             )
-        models.setdefault(result.model, {})[size] = (
-            f"[{over_seeds(seeds)}]({_link(result, folder)}){published}{minutes}"
-        )
+        models.setdefault(result.model, {})[size] = f"[{over_seeds(seeds)}]({_link(result, page)}){published}{minutes}"
         sizes[size] = result.place[:3]
     columns = sorted(sizes, key=sizes.__getitem__)
     lines = [f"| model | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
@@ -137,10 +132,10 @@ def grid_table(rows: Iterable[Result], folder: str) -> str:
     return "\n".join(lines)
 
 
-def arms_table(rows: Iterable[Result], folder: str) -> str:
+def arms_table(rows: Iterable[Result], page: Path) -> str:
     """Markdown, of an ablation: each arm's accuracy, by how much it is above its model's baseline, task by task, and by
     how much the paper's is above its own. Models say their data where there are several."""
-    rows = list(rows)
+    rows = in_order(result for result in rows if result.learner == TRAINED)
     several = len({result.data for result in rows}) > 1
     lines = ["| model | arm | csn | against the baseline | paper | trained on | file |"]
     lines.append("|---|---|---|---|---|---|---|")
@@ -149,7 +144,7 @@ def arms_table(rows: Iterable[Result], folder: str) -> str:
         model = (f"`{result.preset}`", result.recipe, result.pretraining, result.data if several else "", result.tasks)
         cells = [", ".join(filter(None, model)), arm(result), over_seeds(each.seeds)]
         cells += [_against(each), each.paper, _cost(each.seeds)]
-        lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, folder)} |")
+        lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, page)} |")
     return "\n".join(lines)
 
 
@@ -188,13 +183,18 @@ def tasks_in_all(result: Result) -> int:
     return int(curve[-1][0] if curve else result.content["trained"]["tasks"])
 
 
-def _links(seeds: Sequence[Result], folder: str) -> str:
-    return ", ".join(f"[result]({_link(each, folder)})" for each in seeds)
+def _links(seeds: Sequence[Result], page: Path) -> str:
+    return ", ".join(f"[result]({_link(each, page)})" for each in seeds)
 
 
-def _link(result: Result, folder: str) -> str:
+def _link(result: Result, page: Path) -> str:
     anchor = "" if result.learner == TRAINED else "#" + result.learner.replace(" ", "-")
-    return f"{folder}/{result.path.name}{anchor}"
+    return f"{_relative(result.path, page)}{anchor}"
+
+
+def _relative(path: Path, page: Path) -> str:
+    """A path as links of a page in a folder have it."""
+    return Path(os.path.relpath(path.resolve(), page.resolve())).as_posix()
 
 
 def _signed(accuracy: Accuracy) -> str:
@@ -208,7 +208,7 @@ def over_seeds(seeds: Sequence[Result]) -> str:
     return shown if len(seeds) == 1 else f"{shown} ({len(seeds)} seeds, {means[0]:.2f} to {means[-1]:.2f})"
 
 
-def _commands(rows: Iterable[Result], folder: str) -> str:
+def _commands(rows: Iterable[Result], page: Path) -> str:
     """How each of the numbers was made."""
     lines = []
     for result in rows:
@@ -216,7 +216,7 @@ def _commands(rows: Iterable[Result], folder: str) -> str:
             trained = result.content["trained"]
             begun = "".join(f", begun at {_short(part['commit'])}" for part in trained.get("earlier", [])[:1])
             lines.append(
-                f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.formed} tasks: "
+                f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.sampling} tasks: "
                 f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of "
                 f"{tasks_in_all(result):,} {result.unit}.\n"
                 f"  `{trained['command']}` at {_short(trained['commit'])}{begun}, then `{result.content['command']}`."
@@ -230,8 +230,8 @@ def _short(commit: str) -> str:
     return f"`{name[:12]}{dash}{dirty}`"
 
 
-# What a word before the name of a data set makes of its results.
-WRITERS = {"": accuracy_table, "commands": _commands, "grid": grid_table}
+# What a word before the name of a folder makes of its results.
+WRITERS = {"": accuracy_table, "commands": _commands, "grid": grid_table, "arms": arms_table}
 
 
 # What benchmarks/overhead.py measures; older files lack the second.

@@ -108,9 +108,9 @@ def _result_rows(path: Path, model_sha256: str) -> list[str]:
     rows = []
     for result in results_in(path):
         of, learner = result.content["evaluation"], result.learner
-        formed = "" if result.formed == "random" else f"{result.formed} "
+        sampling = "" if result.sampling == "random" else f"{result.sampling} "
         split, attention = of.get("split", "test"), of.get("attention", "soft")
-        tasks = f"{result.data}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {formed}{split} tasks"
+        tasks = f"{result.data}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {sampling}{split} tasks"
         if learner == TRAINED and result.content["trained"].get("checkpoint_sha256", model_sha256) != model_sha256:
             learner += ", before training went on"
         rows.append(f"| {tasks} | {attention} | {learner} | {result.accuracy} |")

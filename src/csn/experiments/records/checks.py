@@ -23,10 +23,10 @@ _NEEDED: dict[str, dict[str, Any]] = {
     "config": {},
 }
 _POSSIBLE: dict[str, dict[str, Any]] = {
-    "evaluation": {"split": str, "formed": str, "attention": str, "fingerprint": str, "queries": int, "seed": int},
+    "evaluation": {"split": str, "sampling": str, "attention": str, "fingerprint": str, "queries": int, "seed": int},
     "trained": {"run": str, "checkpoint_sha256": str, "perplexity": _NUMBER},
 }
-_CHOICES = {"formed": tuple(SOURCES), "attention": typing.get_args(Attention)}
+_CHOICES = {"sampling": tuple(SOURCES), "attention": typing.get_args(Attention)}
 _ROW_OF_COMPARISON = {"learner": str, "accuracy": _NUMBER, "interval": _NUMBER, "time": dict, "training": dict}
 _ROW_OF_OVERHEAD = {"tasks": (str, int), "phase": str, "df": list, "gradient": list}
 

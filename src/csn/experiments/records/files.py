@@ -24,7 +24,7 @@ from csn.engine.evaluate import Accuracy, summarise
 from csn.experiments.records.checks import LEARNERS, TRAINED, problem_of_result
 from csn.presets import preset_names
 
-FORMAT = 1  # of a result file; files without a number are older and read as this one
+FORMAT = 2  # of a result file
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
 PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset has none
 
@@ -49,9 +49,9 @@ class Result:
         return str(self.content["evaluation"]["data"])
 
     @property
-    def formed(self) -> str:
-        """How the tasks were formed: random, or all-inclusive."""
-        return str(self.content["evaluation"].get("formed", "random"))
+    def sampling(self) -> str:
+        """How the tasks were drawn: "random", "all-inclusive" or "within-alphabet"."""
+        return str(self.content["evaluation"].get("sampling", "random"))
 
     @property
     def preset(self) -> str:
@@ -76,21 +76,21 @@ class Result:
     @property
     def tasks(self) -> str:
         """The tasks in words."""
-        formed = "" if self.formed == "random" else f", {self.formed.replace('-', ' ')}"
-        return "{way}-way {shot}-shot".format(**self.content["evaluation"]) + formed
+        sampling = "" if self.sampling == "random" else f", {self.sampling.replace('-', ' ')}"
+        return "{way}-way {shot}-shot".format(**self.content["evaluation"]) + sampling
 
     @property
     def published(self) -> str:
         """The paper's number for this cell, if it has one."""
         if self.learner != TRAINED or self.data != self.content["config"]["data"]["name"]:
             return ""
-        if self.formed == "within-alphabet" or not self.read_as_trained:
+        if self.sampling == "within-alphabet" or not self.read_as_trained:
             return ""
         others = set(changes_of(self.content["config"])) - self._papers_own
         if any(not change.startswith(("pretrain.", "precision=")) for change in others):  # it stands beside any of them
             return ""
         cells = published().get(self.data, {}).get(self.preset, {})
-        return str(cells.get(self.size + ("-all" if self.formed == "all-inclusive" else ""), ""))
+        return str(cells.get(self.size + ("-all" if self.sampling == "all-inclusive" else ""), ""))
 
     @property
     def _papers_own(self) -> set[str]:
@@ -151,8 +151,8 @@ class Result:
     def place(self) -> tuple[Any, ...]:
         """Where it stands in a table."""
         evaluation = self.content["evaluation"]
-        formed = self.formed != "random"
-        return evaluation["way"], evaluation["shot"], formed, LEARNERS.index(self.learner), self.name, self.seed
+        sampling = self.sampling != "random"
+        return evaluation["way"], evaluation["shot"], sampling, LEARNERS.index(self.learner), self.name, self.seed
 
 
 @functools.cache
@@ -205,18 +205,18 @@ def _shown(value: Any) -> Any:
 
 
 def read_results(folder: Path) -> list[Result]:
-    """Every accuracy of the result files in a folder, in the order of their tables."""
+    """Every accuracy of the result files in a folder and those below it, in the order of their tables."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} of result files: make some with csn evaluate RUN --out FILE")
     results = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.rglob("*.json")):
         results += results_in(path)
     return sorted(results, key=lambda result: result.place)
 
 
 def results_in(path: Path) -> list[Result]:
-    """The accuracies of one file; none of a comparison or benchmark, which has rows. An older file has no options that
-    are younger: their defaults are filled in."""
+    """The accuracies of one file; none of a comparison or benchmark, which has rows. Options that are younger than the
+    file have their defaults."""
     content = read_result(path, "move it away, or remove it")
     if "summary" not in content:
         return []
@@ -241,10 +241,11 @@ def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:
         {"summary", "evaluation", "config", "trained"} <= set(content) or "rows" in content
     ):
         raise ValueError(f"{path} is no result file of csn evaluate or a benchmark: {remedy}")
-    if content.get("format", FORMAT) != FORMAT:
+    if "summary" in content and (form := content.get("format", 1)) != FORMAT:
+        older = " (that of csn 0.1, whose configurations have a section 'model')" if form == 1 else ""
         raise ValueError(
-            f"{path} has format {content['format']!r}, this version of csn reads {FORMAT}: use the version that wrote "
-            f"it, or evaluate again"
+            f"{path} has format {form!r}{older}, this version of csn reads {FORMAT}: use the version that wrote it, or "
+            f"evaluate again"
         )
     if "summary" in content and (problem := problem_of_result(content)):
         raise ValueError(f"{path} {problem}: evaluate again, or remove it")
@@ -316,5 +317,5 @@ def _tasks_of(result: Result) -> dict[str, Any]:
     """What decides which tasks were asked."""
     evaluation = result.content["evaluation"]
     return {name: evaluation.get(name) for name in ("data", "split", "way", "shot", "queries", "seed", "tasks")} | {
-        "formed": result.formed
+        "sampling": result.sampling
     }

@@ -1,4 +1,4 @@
-"""How a model is tested, as data: which tasks, formed how. A result file holds it, so that anyone can ask again."""
+"""How a model is tested, as data: which tasks, drawn how. A result file holds it, so that anyone can ask again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def setting_of(source: EpisodeSource, tasks: int, attention: str) -> dict[str, A
         "split": source.split,
         **{name: getattr(source, name) for name in _SIZE},
         "tasks": tasks,
-        "formed": next(name for name, kind in SOURCES.items() if type(source) is kind),
+        "sampling": next(name for name, kind in SOURCES.items() if type(source) is kind),
         "attention": attention,
     }
     return setting | ({"left_out": list(source.left_out)} if isinstance(source, PartitionSource) else {})
@@ -42,7 +42,7 @@ def source_of(setting: dict[str, Any], data: Dataset, support: SupportOf) -> Epi
             f"of {', '.join(data.splits)}, got {setting.get('split')!r}: evaluate again"
         )
     sizes = {"seed": EVALUATION_SEED} | {name: setting[name] for name in _SIZE if name in setting}
-    source = SOURCES[setting.get("formed", "random")](data, setting["split"], **sizes, support=support)
+    source = SOURCES[setting.get("sampling", "random")](data, setting["split"], **sizes, support=support)
     if setting.get("fingerprint", source.classes.fingerprint) != source.classes.fingerprint:
         raise ValueError(
             f"split {source.split!r} of {data.name} is not what it was: its fingerprint is "

@@ -22,7 +22,7 @@ from csn.experiments.records.files import (
 )
 from csn.experiments.tables.plan import ABLATION, plan
 
-FORMED = {"random": "", "all-inclusive": "-all"}  # in the names of the paper's numbers
+SAMPLING_IN_NAMES = {"random": "", "all-inclusive": "-all"}  # in the names of the paper's numbers
 
 
 class Arm(NamedTuple):
@@ -48,7 +48,7 @@ class Arm(NamedTuple):
         if others or not result.read_as_trained:
             return ""
         cells = published().get(result.data, {}).get(result.preset, {})
-        size = result.size + FORMED.get(result.formed, f"-{result.formed}")
+        size = result.size + SAMPLING_IN_NAMES.get(result.sampling, f"-{result.sampling}")
         said = cells.get(f"{size} {'; '.join(changes_of(config))}", "")
         try:
             return f"{float(said) - float(cells[size].split(' ± ')[0]):+.2f}"

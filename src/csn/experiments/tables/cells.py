@@ -30,23 +30,23 @@ LENGTH = ("tasks", "validate_every", "validation_tasks")
 
 @dataclass(frozen=True)
 class Asked:
-    """Tasks of a size, formed in a way."""
+    """Test tasks of a size, drawn in a way."""
 
     way: int
     shot: int
-    formed: str = "random"
+    sampling: str = "random"
 
     @property
     def tasks(self) -> int | None:
         """How many; None for as many as there are groups of classes."""
-        if self.formed == "all-inclusive":
+        if self.sampling == "all-inclusive":
             return None
         return next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
 
     @property
     def suffix(self) -> str:
         """Of a result file's name."""
-        return "" if self.formed == "random" else f"-{self.formed}"
+        return "" if self.sampling == "random" else f"-{self.sampling}"
 
     @property
     def size(self) -> str:
@@ -56,7 +56,7 @@ class Asked:
     def options(self) -> list[str]:
         """Of `csn evaluate`."""
         how = ["--tasks", str(self.tasks)] if self.tasks else []
-        how += [f"--{self.formed}"] if self.formed != "random" else []
+        how += [f"--{self.sampling}"] if self.sampling != "random" else []
         return ["--way", str(self.way), "--shot", str(self.shot), *how]
 
 
@@ -87,8 +87,13 @@ class Cell:
         return self.config.data.name, self.size, self.config.preset, self.config.recipe, self.variant
 
     def result(self, test: Asked) -> str:
-        """The name of a test's result file."""
-        return self._name_with(test.size) + test.suffix + ".json"
+        """A test's result file, below the folder of all results."""
+        return f"{self.folder}/{self._name_with(test.size)}{test.suffix}.json"
+
+    @property
+    def folder(self) -> str:
+        """Of its result files: called after the data that it is trained on, those of ablations after their table."""
+        return self.table if self.arm else self.config.data.label
 
     def _name_with(self, size: str) -> str:
         parts = [self.config.data.label, size, self.config.preset, self.config.recipe]
@@ -226,10 +231,10 @@ def _other_options(its: Config, own: Config) -> list[str]:
 def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
     """In what a result is of other tasks than those of a test. Older files do not say everything, and a
     fingerprint cannot be held against data that are not loaded."""
-    wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "formed": test.formed}
+    wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "sampling": test.sampling}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
     wanted |= {"queries": _queries(config), "seed": EVALUATION_SEED, "attention": config.learner.attention}
-    its = {"formed": "random"} | asked
+    its = {"sampling": "random"} | asked
     # Data by a path are called after it, with or without what follows a dot.
     return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)
 

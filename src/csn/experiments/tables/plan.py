@@ -103,18 +103,6 @@ def _known(cells: Sequence[Cell], asked: Mapping[str, str]) -> str:
     return f"there are {', '.join(names)}, and the names of cells (`--dry-run` lists them) and of their result files"
 
 
-def ablations(folder: Path) -> list[Cell]:
-    """The cells of the ablations, and those of their rows with the other data that a folder has results of."""
-    cells, found = {cell.name: cell for cell in plan(ABLATION)}, set[str]()
-    for path in folder.glob("*.json"):
-        with contextlib.suppress(ValueError):  # no result
-            found |= {result.content["config"]["data"]["name"] for result in results_in(path)}
-    for data in sorted(found):
-        with contextlib.suppress(ValueError):  # data that no row takes
-            cells |= {cell.name: cell for cell in plan(ABLATION, data=data) if cell.name not in cells}
-    return list(cells.values())
-
-
 def pretrained_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
     """Another cell with the pretraining that this one would do: once is enough for a table."""
     for other in others if cell.config.pretrain.epochs else ():
@@ -176,9 +164,9 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             config = merge(config, parse_option(change))
         check_counts(config.train)
         tests = tuple(
-            Asked(*_read_size(asked), formed)
+            Asked(*_read_size(asked), sampling)
             for asked in row.get("tested", {}).get(size, [size])
-            for formed in row.get("formed", ["random"])
+            for sampling in row.get("sampling", ["random"])
         )
         yield Cell(table, config, (*own, *row.get("set", ()), *changes), tests, arm, variant)
 
@@ -219,7 +207,7 @@ def _labels(cell: Cell) -> set[str]:
     result files."""
     own = dataclasses.replace(cell, variant="")  # of changed options too, the table's own name
     called = [_seeded(each, seed, None) for each in (cell, own) for seed in (cell.config.train.seed, 0)]
-    files = {each.result(test).removesuffix(".json") for each in called for test in cell.tests}
+    files = {Path(each.result(test)).stem for each in called for test in cell.tests}
     return {*_short_labels(cell), *(each.name for each in called), *files}
 
 
