@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from csn.engine.run import open_run as load_run
     from csn.episode import Episode, Examples
     from csn.learner import FewShotLearner, InputSpec
+    from csn.networks.graft import graft
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "FewShotLearner",
     "InputSpec",
     "build",
+    "graft",
     "load_data",
     "load_preset",
     "load_run",
@@ -49,6 +51,7 @@ _PLACES = {
     "FewShotLearner": "csn.learner:FewShotLearner",
     "InputSpec": "csn.learner:InputSpec",
     "build": "csn.building:build",
+    "graft": "csn.networks.graft:graft",
     "load_data": "csn.data.registry:load_data",
     "load_preset": "csn.config:load_preset",
     "load_run": "csn.engine.run:open_run",

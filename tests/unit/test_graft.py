@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from csn.core.base_learner import BaseLearner
-from csn.core.model import CSN
+from csn.core.model import CSN, CSNOptions
 from csn.core.neurons import TANH
+from csn.core.parts import Parts
 from csn.episode import Episode, Examples
 from csn.learner import InputSpec
 from csn.networks.cnn import CNN, CNNKey, ConvStack, pool
@@ -361,6 +362,7 @@ class PlainCNN(nn.Module):
         self.output = nn.Linear(filters, WAY)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.lower(x)
         for convolution, activation in zip(self.convolutions, self.activations, strict=True):
             x = pool(activation(convolution(x)))
         return self.output(x.flatten(1))
@@ -374,9 +376,6 @@ def test_adacnn_rebuilt_by_graft_is_adacnn(conditioning, layout):
     image, filters = (1, 12, 12), 4
     base, key = CNN(image, WAY, filters=filters), CNNKey(image, size=8, filters=filters)
     nn.init.normal_(base.output.weight)
-    from csn.core.model import CSNOptions
-    from csn.core.parts import Parts
-
     options = {"conditioning": conditioning, "temperature": 10.0}
     own = CSNOptions(**options).build(Parts(InputSpec(image), WAY, base, key, 8))
     network = PlainCNN(filters)
@@ -385,7 +384,7 @@ def test_adacnn_rebuilt_by_graft_is_adacnn(conditioning, layout):
     network.output.load_state_dict(base.output.state_dict())
     network.to(memory_format=layout)
     layers = [*(f"activations.{i}" for i in range(3)), "output"]
-    grafted = graft(network, layers=layers, way=WAY, key=copy.deepcopy(key), stem=network.lower, **options)
+    grafted = graft(network, layers=layers, way=WAY, key=copy.deepcopy(key), stem="lower", **options)
     grafted.memory_function.load_state_dict(own.memory_function.state_dict())
     y = torch.arange(WAY).repeat(2, 2)
     episode = Episode(Examples(torch.rand(2, 6, *image), y), Examples(torch.rand(2, 6, *image), y), WAY)

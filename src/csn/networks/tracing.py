@@ -72,7 +72,7 @@ def with_modules(network: nn.Module, names: Sequence[str]) -> nn.Module:
 
 def split(network: nn.Module, name: str, above: Sequence[str]) -> tuple[nn.Module, nn.Module]:
     """What is up to a layer and what is above it, two networks that share the parameters of the one."""
-    traced = network if isinstance(network, fx.GraphModule) else _trace(network)
+    traced = network if isinstance(network, fx.GraphModule) else _trace(network, whole=_others(name, above))
     nodes = list(traced.graph.nodes)
     at = [index for index, node in enumerate(nodes) if node.op == "call_module" and _is_in(node, name)]
     if not at:
@@ -91,10 +91,26 @@ def split(network: nn.Module, name: str, above: Sequence[str]) -> tuple[nn.Modul
     return _part(traced, nodes[: at[-1] + 1], cut, None), _part(traced, nodes[at[-1] + 1 :], None, cut)
 
 
-def _trace(network: nn.Module) -> fx.GraphModule:
-    """The traced network, or a ValueError that says why it cannot be traced."""
+def _others(name: str, above: Sequence[str]) -> Callable[[str], bool]:
+    """Which modules need not be looked into: the stem, and those that hold neither it nor a shifted layer."""
+    return lambda path: path == name or not any(layer.startswith(f"{path}.") for layer in (name, *above))
+
+
+class _Tracer(fx.Tracer):
+    """Takes some modules of the network for one operation each."""
+
+    def __init__(self, whole: Callable[[str], bool]) -> None:
+        super().__init__()
+        self.whole = whole
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return self.whole(module_qualified_name) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _trace(network: nn.Module, whole: Callable[[str], bool] = lambda path: False) -> fx.GraphModule:
+    """The traced network, or a ValueError that says why it cannot be traced; whole: modules to take as they are."""
     try:
-        traced = fx.symbolic_trace(network)
+        traced = fx.GraphModule(network, _Tracer(whole).trace(network))
     except Exception as error:  # tracing runs the network, which may fail in any way
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(

@@ -1,0 +1,121 @@
+"""What grafting costs: adaCNN rebuilt by `csn.graft` beside csn's own adaCNN, a step of training and an inference.
+
+    python benchmarks/graft.py
+    python benchmarks/graft.py --repeats 5 --filters 16 --out /tmp/graft.json
+
+Both learners have the same weights and take turns on the same tasks; a ratio is the median of the turns' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import csn
+from csn.core.model import CSN
+from csn.engine.checkpoint import write_atomically
+from csn.engine.machine import keep_freed_memory
+from csn.engine.origin import origin
+from csn.episode import Episode, Examples
+from csn.networks.cnn import CNN, CNNKey, ConvStack, pool
+
+IMAGE, WAY, QUERIES = (1, 28, 28), 5, 5
+
+
+class PlainCNN(nn.Module):
+    """adaCNN as somebody else would write it, who has never heard of csn."""
+
+    def __init__(self, filters: int) -> None:
+        super().__init__()
+        self.lower = ConvStack(1, filters, 2)
+        self.convolutions = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(3))
+        self.activations = nn.ModuleList(nn.ReLU() for _ in range(3))
+        self.output = nn.Linear(filters, WAY)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, 1, 28, 28) -> (examples, WAY)."""
+        x = self.lower(x)
+        for convolution, activation in zip(self.convolutions, self.activations, strict=True):
+            x = pool(activation(convolution(x)))
+        return self.output(x.flatten(1))
+
+
+def pair(conditioning: str, filters: int) -> dict[str, Any]:
+    """Both learners."""
+    options = {"conditioning": conditioning, "temperature": 10.0}
+    key = CNNKey(IMAGE, filters=filters)
+    own = csn.build("csn", reads=IMAGE, way=WAY, network=CNN(IMAGE, WAY, filters=filters), key=key, **options)
+    network = PlainCNN(filters).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    layers = ["activations.*", "output"]
+    grafted = csn.graft(
+        network, layers=layers, way=WAY, key=CNNKey(IMAGE, filters=filters), stem="lower", reads=IMAGE, **options
+    )
+    return {"own": own, "grafted": grafted}
+
+
+def training_step(learner: CSN, episode: Episode) -> None:
+    """Forward and backward."""
+    learner.zero_grad()
+    learner(episode).loss.backward()
+
+
+def inference_step(learner: CSN, episode: Episode) -> None:
+    """Describe and predict."""
+    with torch.inference_mode():
+        learner.predict(episode.query.x, learner.describe(episode.support))
+
+
+def ratio(learners: dict[str, CSN], step: Callable[[CSN, Episode], None], episode: Episode, repeats: int) -> float:
+    """Median over turns of the grafted learner's time by that of csn's own."""
+    ratios = []
+    for turn in range(repeats + 3):
+        times = {}
+        for name in ("own", "grafted") if turn % 2 else ("grafted", "own"):
+            started = time.process_time()
+            for _ in range(3):
+                step(learners[name], episode)
+            times[name] = time.process_time() - started
+        ratios.append(times["grafted"] / times["own"])
+    return statistics.median(ratios[3:])
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=15, help="turns (default: %(default)s)")
+    parser.add_argument("--filters", type=int, default=64, help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("results/graft.json"), help="default: %(default)s")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    shown, rows = Table("conditioning", "tasks", "training", "inference", title="grafted by built in"), []
+    for conditioning in ("df", "gradient"):
+        for shot in (1, 5):
+            learners = pair(conditioning, options.filters)
+            labels = [torch.arange(WAY).repeat_interleave(each)[None] for each in (shot, QUERIES)]
+            episode = Episode(*(Examples(torch.rand(1, y.shape[1], *IMAGE), y) for y in labels), WAY)
+            row = {
+                step.__name__: round(ratio(learners, step, episode, options.repeats), 3)
+                for step in (training_step, inference_step)
+            }
+            rows.append({"conditioning": conditioning, "shot": shot, **row})
+            shown.add_row(conditioning, f"5-way {shot}-shot", *(f"{value:.2f}" for value in row.values()))
+    Console().print(shown)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(
+        options.out, (json.dumps({"rows": rows} | origin("python benchmarks/graft.py"), indent=1) + "\n").encode()
+    )
+
+
+if __name__ == "__main__":
+    main()
