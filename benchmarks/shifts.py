@@ -2,6 +2,7 @@
 
     python benchmarks/shifts.py                          # all cells, results/shifts/shifts.json
     python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 1 --out /tmp/shifts.json
+    python benchmarks/shifts.py --show --figure docs/images/shifts.png    # tables and the figure, of what is there
 
 An arm trains for a fixed time of one thread (its CPU time, so that other programs do not count), its learning rate
 falling to 0 over that time, and is tested on tasks that nobody trained on. Cells that the result file has already are
@@ -16,7 +17,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from csn.engine.evaluate import task_accuracies
 from csn.engine.origin import commit, origin
 from csn.learner import FewShotLearner
 from csn.networks.ffn import FFNOptions, MLPKey
+from csn.plots.drawing import png
+from csn.plots.shifts import STYLES, shifts_figure
 
 UNITS, LAYERS, KEY, BATCH, RATE = 64, 4, 32, 32, 3e-3
 TEST_TASKS, TEST_SEED = 600, 2 * 10**6  # training seeds are far below
@@ -117,6 +120,55 @@ def interval(values: list[float]) -> float:
     return T_95[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
+def by_cell(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, float]]]:
+    """family -> arm -> seed -> accuracy in per cent, of the seeds that every cell has."""
+    seeds = set.intersection(*(_seeds(rows, row["family"], row["arm"]) for row in rows))
+    found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in FAMILIES}
+    for row in rows:
+        if row["seed"] in seeds:
+            found[row["family"]].setdefault(row["arm"], {})[row["seed"]] = 100 * row["accuracy"]
+    return {name: arms for name, arms in found.items() if arms}
+
+
+def _seeds(rows: list[dict[str, Any]], family: str, arm: str) -> set[int]:
+    return {row["seed"] for row in rows if row["family"] == family and row["arm"] == arm}
+
+
+def mean_of(values: Iterable[float]) -> tuple[float, float]:
+    """Mean and half of its interval."""
+    listed = list(values)
+    return statistics.mean(listed), interval(listed)
+
+
+def show(rows: list[dict[str, Any]], console: Console) -> None:
+    """Accuracies, and how far all shifts are above each other arm, seed by seed, as Markdown tables."""
+    cells = by_cell(rows)
+    arms = [arm for arm in STYLES if any(arm in of for of in cells.values())]
+    heads = [STYLES[arm].label for arm in arms]
+    for title, others in (("accuracy, %", arms), ("CSN with all shifts less ...", arms[1:])):
+        console.print(f"| {title} | {' | '.join(heads[len(arms) - len(others) :])} |", soft_wrap=True)
+        console.print(f"|---|{'---|' * len(others)}")
+        for name, of in cells.items():
+            found = [of[arm] if others is arms else _less(of["df-all"], of[arm]) for arm in others]
+            texts = ["{:.1f} ± {:.1f}".format(*mean_of(values.values())) for values in found]
+            console.print(f"| {name} | {' | '.join(texts)} |", soft_wrap=True)
+        console.print()
+    console.print(f"seeds: {sorted(next(iter(next(iter(cells.values())).values())))}")
+
+
+def _less(these: dict[int, float], those: dict[int, float]) -> dict[int, float]:
+    return {seed: these[seed] - those[seed] for seed in these}
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """The figure."""
+    cells = {name: {arm: mean_of(values.values()) for arm, values in of.items()} for name, of in by_cell(rows).items()}
+    about = {name: family.about for name, family in FAMILIES.items()}
+    chance = {name: 100 / family.sizes.way for name, family in FAMILIES.items()}
+    figure = shifts_figure(cells, about, chance, title="Where shifts matter: accuracy with 95 % intervals over seeds")
+    write_atomically(path, png(figure, "accuracy of few-shot learners on families of synthetic tasks"))
+
+
 def main() -> None:
     """Make the cells that are missing, and print each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,12 +177,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="seeds 0 ... N - 1 (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of training in one thread (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results/shifts/shifts.json"), help="default: %(default)s")
+    parser.add_argument("--show", action="store_true", help="make nothing: print the tables of what is there")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="make nothing: draw what is there")
     options = parser.parse_args()
     torch.set_num_threads(1)
     made = origin("python benchmarks/shifts.py")
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     done = {(row["family"], row["arm"], row["seed"], row["seconds"]) for row in rows}
     console = Console()
+    if options.show:
+        show(rows, console)
+    if options.figure:
+        draw(rows, options.figure)
+    if options.show or options.figure:
+        return
     for seed, name, arm in itertools.product(range(options.seeds), options.families, options.arms):
         if (name, arm, seed, options.seconds) in done:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,10 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from csn.classifier.classifier import FewShotClassifier
+from csn.config import TrainConfig
 from csn.core.base_learner import BaseLearner
 from csn.core.model import CSN, CSNOptions
 from csn.core.neurons import TANH
 from csn.core.parts import Parts
+from csn.data.images.strokes import load_strokes
+from csn.data.source import EpisodeSource
+from csn.engine.train import Trainer
 from csn.episode import Episode, Examples
 from csn.learner import InputSpec
 from csn.networks.cnn import CNN, CNNKey, ConvStack, pool
@@ -650,3 +656,31 @@ def test_other_bad_arguments():
     learner = graft(small_cnn(), layers=["4", "6"], way=WAY, key=flat_key(64), reads=IMAGE)
     with pytest.raises(ValueError, match=r"shape \(1, 8, 8\), got \(1, 9, 9\)"):
         learner.describe(Examples(torch.randn(1, 2, 1, 9, 9), torch.tensor([[0, 1]])))
+
+
+def test_the_result_is_an_ordinary_learner(tmp_path):
+    """It trains, validates and resumes in the engine, serves the classifier, and can be copied and pickled."""
+    torch.set_default_dtype(torch.float32)
+    network = nn.Sequential(nn.Conv2d(1, 4, 3, stride=4), nn.GELU(), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 49, 5))
+    layers = ["2", "4"]
+    learner = graft(network, layers=layers, way=5, key=flat_key(784), stem="1", reads=(1, 28, 28), temperature=10.0)
+    data = load_strokes()
+    sources = [EpisodeSource(data, split, way=5, shot=1, queries=2, seed=0) for split in ("train", "val")]
+    config = TrainConfig(tasks=16, validate_every=8, validation_tasks=10)
+    trainer = Trainer(learner, config, *sources, tmp_path)
+    assert trainer.run() == "finished"
+    episode = sources[0].batch(0, 1)
+    expected = learner.eval()(episode).logits
+    for copied in (copy.deepcopy(learner), pickle.loads(pickle.dumps(learner))):
+        assert torch.equal(copied(episode).logits, expected)
+        nn.init.zeros_(copied.base.network.get_parameter("4.weight"))
+        assert torch.equal(learner(episode).logits, expected)
+    nn.init.zeros_(learner.base.network.get_parameter("4.weight"))
+    again = Trainer(learner, config, *sources, tmp_path)
+    again.resume()
+    assert again.done
+    assert torch.equal(learner(episode).logits, expected)
+    names = ["a", "b", "c", "d", "e"]
+    classifier = FewShotClassifier(learner=learner).fit(episode.support.x[0], names)
+    found = classifier.predict(episode.query.x[0])
+    assert found.tolist() == [names[c] for c in expected[0].argmax(-1).tolist()]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -53,8 +54,12 @@ class Family:
 
     def batch(self, seed: int, first: int, tasks: int) -> Episode:
         """Tasks number first ... first + tasks - 1 of a seed."""
-        generator = torch.Generator().manual_seed((seed << 40) + first)
-        return self.draw(generator, tasks, self.sizes)
+        return self.draw(seeded(seed, first), tasks, self.sizes)
+
+
+def seeded(seed: int, first: int) -> torch.Generator:
+    """Random numbers of their own for each pair; torch alone looks at the last 32 bits of a seed."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, first]).generate_state(1)[0]))
 
 
 def nearest(generator: torch.Generator, b: int, sizes: Sizes, *, noise: float = 0.6, wrong: float = 0.0) -> Episode:
