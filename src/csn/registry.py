@@ -40,7 +40,7 @@ PARTS: Mapping[PartKind, Mapping[str, str]] = {
     },
     "key": {
         "network": "csn.core.parts:NetworkKey",
-        "residual": "csn.networks.resnet:ResidualKeyOptions",
+        "residual": "csn.networks.residual:ResidualKeyOptions",
         "neighbours": "csn.networks.neighbours:NeighbourKeyOptions",
         "context": "csn.networks.neighbours:ContextKeyOptions",
         "words": "csn.networks.words:WordKeyOptions",

@@ -24,7 +24,7 @@ from csn.engine.pretrain import (
     pretrained_alike,
 )
 from csn.engine.run import new_trainer
-from csn.networks.resnet import ResidualKey, ResidualPair
+from csn.networks.residual import ResidualKey, ResidualPair, moved_by
 
 CPU = torch.device("cpu")
 
@@ -217,4 +217,26 @@ def test_learners_of_one_kept_key_share_their_pretraining():
     presets = [load_preset(name, "best") for name in ("prototypical", "matching", "adacnn-df")]
     assert all(pretrained_alike(presets[0], other) for other in presets[1:])
     assert pretrained_alike(presets[0], merge(presets[0], {"pretrain": {"keep": False}, "train": {"augment": 0.5}}))
+    assert pretrained_alike(presets[0], merge(presets[0], {"key": {"views": 4}}))
     assert not pretrained_alike(presets[0], merge(presets[0], {"pretrain": {"mirror": False}}))
+
+
+def test_moved_by_a_pixel():
+    x = torch.arange(1.0, 10).view(1, 1, 3, 3)
+    assert moved_by(x, 1, 0)[0, 0].tolist() == [[0, 1, 2], [0, 4, 5], [0, 7, 8]]
+    assert moved_by(x, -1, 0)[0, 0].tolist() == [[2, 3, 0], [5, 6, 0], [8, 9, 0]]
+    assert moved_by(x, 0, 1)[0, 0].tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
+    assert moved_by(x, 0, -1)[0, 0].tolist() == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
+
+
+def test_views_are_averaged_in_evaluation_alone():
+    plain, viewed = (ResidualKey((1, 28, 28), size=8, filters=(8, 8), views=views) for views in (0, 2))
+    viewed.load_state_dict(plain.state_dict())
+    x = torch.rand(3, 1, 28, 28)
+    assert_close(viewed.train()(x), plain.train()(x))
+    plain.eval()
+    viewed.eval()
+    unit = [nn.functional.normalize(plain(moved_by(x, *side)), dim=-1) for side in ((0, 0), (1, 0), (-1, 0))]
+    assert_close(viewed(x), sum(unit) / 3)
+    with pytest.raises(ValueError, match=r"0 to 4 sides \(key.views\), got 5"):
+        ResidualKey((1, 28, 28), views=5)

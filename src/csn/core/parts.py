@@ -46,6 +46,8 @@ class KeyOptions(ABC):
     name: ClassVar[str]
     asks_network: ClassVar[bool] = True
     """Whether options of the network that it stands beside decide what it is."""
+    test_only: ClassVar[tuple[str, ...]] = ()
+    """Options that change nothing while it is pretrained."""
     size: int
 
     @abstractmethod

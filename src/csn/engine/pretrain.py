@@ -245,11 +245,14 @@ def _augment(config: Config) -> float:
 
 def _key_network(config: Config) -> dict[str, Any]:
     """What the network is made of, whoever compares its outputs."""
-    if config.key is not None and not config.key.asks_network:
-        return {"key": config.key}
+    key = config.as_dict()["key"]
+    if config.key is not None:
+        key = {name: value for name, value in key.items() if name not in config.key.test_only}
+        if not config.key.asks_network:
+            return {"key": key}
     network = config.as_dict()["network"] or {}
     base_only = config.network.base_only if config.network else ()
-    return {"key": config.key, "network": {n: value for n, value in network.items() if n not in base_only}}
+    return {"key": key, "network": {n: value for n, value in network.items() if n not in base_only}}
 
 
 def is_pretrained(run: Path) -> bool:

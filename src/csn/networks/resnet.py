@@ -17,13 +17,12 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
-from csn.core.parts import KeyOptions, NetworkOptions, check_sizes, image_shape
+from csn.core.parts import NetworkOptions, check_sizes, image_shape
 from csn.learner import InputSpec
 from csn.networks.cnn import Norm, channels_last, check_images, normalisation
 from csn.networks.precision import Precision, convolving_in
 
 FILTERS, FEATURES, UNITS = (64, 96, 128, 256), 1024, 512  # of the blocks, the 1x1 convolution, the hidden FC layer
-PAIRED = (32, 64, 128, 256)  # of the first convolution and the residual pairs of a key
 SMALLEST_SIDE = 2 ** len(FILTERS)
 
 
@@ -220,92 +219,6 @@ class ResNetOptions(NetworkOptions):
             size=size,
             width=self.width,
             units=self.units,
-            norm=self.norm,
-            precision=self.precision,
-        )
-
-
-class ResidualPair(nn.Module):
-    """Two 3x3 convolutions beside a 1x1: (examples, inputs, h, w) -> relu (examples, filters, h, w)."""
-
-    def __init__(self, inputs: int, filters: int, norm: Norm) -> None:
-        super().__init__()
-        self.first = NormedConv(inputs, filters, 3, norm)
-        self.second = NormedConv(filters, filters, 3, norm)
-        self.shortcut = NormedConv(inputs, filters, 1, norm)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """h = relu(conv(x)), relu(conv(h) + conv(x))."""
-        return F.relu(self.second(F.relu(self.first(x))) + self.shortcut(x))
-
-
-class ResidualKey(nn.Module):
-    """A key function to be pretrained: a 3x3 convolution, and a pair of them for each further number of filters.
-
-    A 2x2 max pooling comes before each pair. An average of `cells` x `cells` places is followed by a linear layer.
-    """
-
-    def __init__(
-        self,
-        image: tuple[int, int, int],
-        *,
-        size: int = 256,
-        filters: tuple[int, ...] = PAIRED,
-        cells: int = 2,
-        norm: Norm = "batch",
-        precision: Precision = "float32",
-    ) -> None:
-        super().__init__()
-        if min(image[1:]) < 2 ** (len(filters) - 1):
-            raise ValueError(
-                f"this key halves its images {len(filters) - 1} times, and {tuple(image)} are too small: enlarge them "
-                f"(data.image_size)"
-            )
-        self.image, self.cells, self.precision = image, cells, precision
-        self.first = NormedConv(image[0], filters[0], 3, norm)
-        self.pairs = nn.ModuleList(ResidualPair(i, o, norm) for i, o in itertools.pairwise(filters))
-        self.output = nn.Linear(cells * cells * filters[-1], size)
-        he_initialise(self.modules())
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(examples, channels, h, w) -> (examples, d)."""
-        check_images(x, self.image)
-        with convolving_in(self.precision, x.device):
-            h = F.relu(self.first(channels_last(x)))
-            for pair in self.pairs:
-                h = pair(halve(h))
-            h = F.adaptive_avg_pool2d(h, self.cells).flatten(1)
-        return self.output(h.to(self.output.weight.dtype))
-
-
-@dataclass(frozen=True)
-class ResidualKeyOptions(KeyOptions):
-    """A key function of residual pairs, whatever network it stands beside.
-
-    size: numbers in a key.
-    width: multiplies the filters of a convolution of 32 and pairs of 64, 128 and 256.
-    cells: places on a side that the last pair is averaged to.
-    norm: after every convolution.
-    precision: in which it convolves.
-    """
-
-    name: ClassVar[str] = "residual"
-    asks_network: ClassVar[bool] = False
-    size: int = 256
-    width: float = 1.0
-    cells: int = 2
-    norm: Norm = "batch"
-    precision: Precision = "float32"
-
-    def build(self, network: NetworkOptions, spec: InputSpec) -> ResidualKey:
-        """The key function; the network is not asked."""
-        check_sizes(self, "size", "cells")
-        return ResidualKey(
-            image_shape(spec, "key residual"),
-            size=self.size,
-            filters=tuple(scaled(number, self.width) for number in PAIRED),
-            cells=self.cells,
             norm=self.norm,
             precision=self.precision,
         )
