@@ -89,7 +89,7 @@ def test_the_lstm_over_coordinates_equals_torchs_with_its_gradients(monkeypatch,
 
 def test_a_prediction_by_the_steps_of_algorithm_1():
     torch.manual_seed(0)
-    learner = MetaNet(IMAGE, WAY, filters=4, size=5, units=6, steps=2)
+    learner = MetaNet(IMAGE, WAY, filters=4, size=5, units=6, parts=2)
     x, y, query = torch.randn(3, *IMAGE), torch.tensor([0, 1, 2]), torch.randn(*IMAGE)
     W, Q = learner.base.weights(), learner.representation.weights()
 
@@ -119,6 +119,6 @@ def test_a_prediction_by_the_steps_of_algorithm_1():
 
 def test_what_it_cannot_do_is_named():
     with pytest.raises(ValueError, match=r"at least one part.*got 0"):
-        MetaNet(IMAGE, WAY, steps=0)
+        MetaNet(IMAGE, WAY, parts=0)
     with pytest.raises(ValueError, match=r"temperature must be positive.*-1"):
         MetaNet(IMAGE, WAY, temperature=-1.0)

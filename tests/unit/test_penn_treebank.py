@@ -17,8 +17,7 @@ from csn.data.partition import PartitionSource
 from csn.data.source import SPLITS, Dataset, EpisodeSource
 from csn.data.text import penn_treebank
 from csn.data.text.penn_treebank import PARTS, load_penn_treebank, penn_treebank_sentences, published_words
-from csn.data.text.sentences import BLANK, PAD, UNKNOWN
-from csn.networks.sentences import known
+from csn.networks.sentences import BLANK, PAD, UNKNOWN, known
 
 
 def made_text(part: str, sentences: int) -> bytes:

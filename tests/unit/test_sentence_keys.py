@@ -13,10 +13,8 @@ from torch.testing import assert_close
 from csn.building import build_learner
 from csn.config import load_preset
 from csn.data.source import Dataset
-from csn.data.text import sentences as text
 from csn.engine.run import TrainedRun, check_vocabulary, describe_vocabulary
 from csn.learner import InputSpec
-from csn.networks import sentences
 from csn.networks.encoded import EncodedFFN
 from csn.networks.lstm import LSTM, LSTMKey
 from csn.networks.neighbours import NeighbourKey, neighbour_ids
@@ -28,11 +26,6 @@ KEYS = {
     "context": lambda: NeighbourKey(10, embedding=5, units=6, neighbours=1, context=True),
     "lstm": lambda: LSTMKey(10, embedding=5, units=6),
 }
-
-
-def test_special_ids_are_those_of_the_data():
-    for name in ("PAD", "BLANK", "UNKNOWN"):
-        assert getattr(sentences, name) == getattr(text, name)
 
 
 @pytest.mark.parametrize("x", [CENTRED, STARTED])

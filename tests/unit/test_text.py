@@ -16,8 +16,8 @@ from csn.data.partition import PartitionSource
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.data.text import files as text_files
 from csn.data.text.files import king_james_sentences, load_king_james, load_text, read_sentences
-from csn.data.text.sentences import BLANK, MARKERS, PAD, UNKNOWN, draw_words, sentence_counts, text_dataset
-from csn.networks.sentences import known
+from csn.data.text.sentences import MARKERS, draw_words, sentence_counts, text_dataset
+from csn.networks.sentences import BLANK, PAD, UNKNOWN, known
 
 # 'red' is the test word; 'big' is the only word in exactly 2 sentences but 'here' and 'off', which are no classes.
 TEXT = (
@@ -77,22 +77,17 @@ def test_a_word_that_comes_again_is_hidden_not_shown() -> None:
     assert spelled(data, "train", "a")[0] == ". . . . _ cat saw ? cat"
 
 
-def test_start_alignment_moves_the_same_words_to_step_0() -> None:
-    centred, moved = small(reach=2), small(reach=2, align="start")
-    assert spelled(centred, "train", "sat") == ["a cat _ here .", "a dog _ here ."]
-    assert spelled(moved, "train", "cat") == ["a _ sat here .", "a _ ran off ."]
-    assert spelled(moved, "test", "red") == ["? _ cat sat .", "a _ dog ran ."]
+def test_the_blank_is_in_the_middle_of_every_row() -> None:
+    data = small(reach=2)
+    assert spelled(data, "train", "sat") == ["a cat _ here .", "a dog _ here ."]
+    assert spelled(data, "test", "red") == [". ? _ cat sat", ". a _ dog ran"]
     for split in SPLITS:
-        for one, other in zip(centred.splits[split].x.tolist(), moved.splits[split].x.tolist(), strict=True):
-            assert [i for i in one if i] == [i for i in other if i]
-            assert one.index(BLANK) == 2
-            assert other[0] != PAD
+        assert all(row.index(BLANK) == 2 for row in data.splits[split].x.tolist())
 
 
 def test_long_sentences_are_cut_at_the_edges_of_the_window() -> None:
     text = ("a cat ran off and a red dog sat and ran here", *TEXT)
     assert spelled(small(text, reach=2), "test", "red")[0] == "? a _ dog sat"
-    assert spelled(small(text, reach=2, align="start"), "test", "red")[0] == "? a _ dog sat"
 
 
 def test_more_text_gives_held_out_examples_but_no_training() -> None:
@@ -199,7 +194,6 @@ def test_the_same_seed_gives_the_same_data_whatever_the_order() -> None:
     [
         ({"reach": 0}, "reach must be at least 1, got 0"),
         ({"class_min": 1}, "class_min must be at least 2, got 1"),
-        ({"align": "end"}, "align must be one of blank, start, got 'end'"),
         ({"vocabulary": "some"}, "vocabulary must be one of training, all, got 'some'"),
         ({"val_words": 2}, "2 validation words that occur in 2 to 2 sentences .* the text has 1 to choose from"),
         ({"class_min": 5}, r"no training word in 5 sentences: .* leaves 4 of 8\. Hold out fewer"),

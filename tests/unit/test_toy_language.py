@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from csn.data.source import SPLITS, Dataset, EpisodeSource
-from csn.data.text.sentences import BLANK
 from csn.data.text.toy_language import DETERMINERS, LEXICON, TOPICS, WORDS, load_toy_language, toy_sentences
-from csn.networks.sentences import known
+from csn.networks.sentences import BLANK, known
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from csn import building
 from csn.baselines.lstm_lm import LanguageModel
 from csn.cli.main import main
-from csn.data.text.sentences import BLANK, PAD, UNKNOWN, text_dataset
+from csn.data.text.sentences import text_dataset
 from csn.engine.run import open_run
 from csn.learner import InputSpec
 from csn.networks.lstm import LSTM
 from csn.networks.neighbours import NeighbourKey
+from csn.networks.sentences import BLANK, PAD, UNKNOWN
 from csn.networks.words import Pooling, WordCodes, WordKey, WordKeyOptions
 
 VOCABULARY = 12

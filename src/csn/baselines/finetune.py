@@ -118,11 +118,4 @@ class FineTunedOptions(LearnerOptions):
 
     def build(self, parts: Parts) -> FineTuned:
         """On the key function's outputs."""
-        return FineTuned(
-            parts.key_function(),
-            parts.way,
-            head=self.head,
-            steps=self.steps,
-            rate=self.rate,
-            temperature=self.temperature,
-        )
+        return FineTuned(parts.key_function(), parts.way, **vars(self))

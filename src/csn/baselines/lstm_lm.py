@@ -134,11 +134,4 @@ class LanguageModelOptions(LearnerOptions):
     def build(self, parts: Parts) -> LanguageModel:
         """For sentences."""
         check_sizes(self, "embedding", "units", "layers")
-        return LanguageModel(
-            vocabulary_size(parts.spec, "learner lstm-lm"),
-            parts.way,
-            embedding=self.embedding,
-            units=self.units,
-            layers=self.layers,
-            dropout=self.dropout,
-        )
+        return LanguageModel(vocabulary_size(parts.spec, "learner lstm-lm"), parts.way, **vars(self))

@@ -149,15 +149,7 @@ class MAMLOptions(LearnerOptions):
 
     def build(self, parts: Parts) -> MAML:
         """Of a network with an output for each class."""
-        return MAML(
-            adapted_network(parts, "MAML"),
-            parts.way,
-            inner_steps=self.inner_steps,
-            test_steps=self.test_steps,
-            inner_rate=self.inner_rate,
-            rate=self.rate,
-            order=self.order,
-        )
+        return MAML(adapted_network(parts, "MAML"), parts.way, **vars(self))
 
 
 def adapted_network(parts: Parts, learner: str) -> nn.Module:

@@ -164,15 +164,7 @@ class MANNOptions(LearnerOptions):
         """
         check_sizes(self, "units", "rows", "row_size", "heads")
         embedding = parts.key_function()
-        if self.standardise:
+        options = dict(vars(self))
+        if options.pop("standardise"):
             embedding = nn.Sequential(embedding, nn.BatchNorm1d(parts.key_size))
-        return MANN(
-            embedding,
-            parts.way,
-            size=parts.key_size,
-            units=self.units,
-            rows=self.rows,
-            row_size=self.row_size,
-            heads=self.heads,
-            temperature=self.temperature,
-        )
+        return MANN(embedding, parts.way, size=parts.key_size, **options)

@@ -116,10 +116,4 @@ class MatchingOptions(LearnerOptions):
 
     def build(self, parts: Parts) -> MatchingNetwork:
         """On the key function's outputs."""
-        return MatchingNetwork(
-            parts.key_function(),
-            parts.way,
-            size=parts.key_size,
-            context_steps=self.context_steps,
-            temperature=self.temperature,
-        )
+        return MatchingNetwork(parts.key_function(), parts.way, size=parts.key_size, **vars(self))

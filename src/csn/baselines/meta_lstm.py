@@ -119,11 +119,4 @@ class MetaLSTMOptions(LearnerOptions):
 
     def build(self, parts: Parts) -> MetaLSTM:
         """Of a network with an output for each class."""
-        return MetaLSTM(
-            adapted_network(parts, "the Meta-Learner LSTM"),
-            parts.way,
-            units=self.units,
-            inner_steps=self.inner_steps,
-            test_steps=self.test_steps,
-            inner_rate=self.inner_rate,
-        )
+        return MetaLSTM(adapted_network(parts, "the Meta-Learner LSTM"), parts.way, **vars(self))

@@ -25,7 +25,7 @@ from csn.core.parts import LearnerOptions, Parts, check_sizes, image_shape
 from csn.core.shortcuts.piecewise import preprocessed
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary
-from csn.networks.cnn import channels_last, pool, pooled_size
+from csn.networks.cnn import channels_last, check_images, pool, pooled_size
 
 P_OF_EQ_6 = 7.0  # of the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
 FAST_START = 0.001  # scale of the last layers of m and d: what they give all weights alike adds up over 576 inputs
@@ -53,11 +53,7 @@ class AugmentedNetwork(nn.Module):
 
     def check_input(self, x: Tensor) -> None:
         """Raise ValueError unless x (examples, *input) is what this network was built for."""
-        if tuple(x.shape[1:]) != tuple(self.image):
-            raise ValueError(
-                f"this network takes images of shape {tuple(self.image)}, got {tuple(x.shape[1:])}: resize them, or "
-                f"build it for this size"
-            )
+        check_images(x, self.image)
 
     def forward(self, x: Tensor, fast: Sequence[Tensor]) -> Tensor:
         """(examples, *image) under slow and fast weights; fast: (groups, *shape) of each layer, whose examples are
@@ -114,7 +110,7 @@ class MetaNet(FewShotLearner[Parameterised]):
     """Base learner b and representation function u are networks of the same shape; m and d one each for convolutions
     and for linear layers, as in the authors' program.
 
-    steps: parts of the support whose gradients d reads one after the other, so that its order matters.
+    parts: of the support, whose gradients d reads one after the other, so that its order matters.
     temperature: None for raw cosines as printed, or the initial value of a learned scale on them.
     """
 
@@ -128,15 +124,15 @@ class MetaNet(FewShotLearner[Parameterised]):
         filters: int = 64,
         size: int = 64,
         units: int = 20,
-        steps: int = 5,
+        parts: int = 5,
         temperature: float | None = None,
     ) -> None:
         super().__init__()
-        if steps < 1:
-            raise ValueError(f"d reads the gradients of at least one part of the support, got {steps}")
+        if parts < 1:
+            raise ValueError(f"d reads the gradients of at least one part of the support, got {parts}")
         if temperature is not None and temperature <= 0:
             raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
-        self.way, self.steps = way, steps
+        self.way, self.parts = way, parts
         self.base = AugmentedNetwork(image, (size, way), filters=filters)
         self.representation = AugmentedNetwork(image, (size,), filters=filters)
         # Only gradients, which are data, pass through this layer: there is nothing that could train it.
@@ -187,7 +183,7 @@ class MetaNet(FewShotLearner[Parameterised]):
         parts = _by_kind(self.representation, gradients)
         for d, part in zip((self.d_convolutions, self.d_linear), parts, strict=True):
             rows = part.unflatten(0, labels.shape)  # (b, n, P)
-            means = [mean.mean(1) for mean in rows.tensor_split(min(self.steps, labels.shape[1]), dim=1)]
+            means = [mean.mean(1) for mean in rows.tensor_split(min(self.parts, labels.shape[1]), dim=1)]
             sequence = preprocess_gradient(torch.stack(means), P_OF_EQ_6)  # (T, b, P, 2)
             kinds.append(d(sequence.flatten(1, 2).mT).unflatten(0, (labels.shape[0], -1)))
         return _by_layer(self.representation, torch.cat(kinds, dim=1))
@@ -260,12 +256,4 @@ class MetaNetOptions(LearnerOptions):
     def build(self, parts: Parts) -> MetaNet:
         """For images."""
         check_sizes(self, "filters", "size", "units", "parts")
-        return MetaNet(
-            image_shape(parts.spec, "MetaNet"),
-            parts.way,
-            filters=self.filters,
-            size=self.size,
-            units=self.units,
-            steps=self.parts,
-            temperature=self.temperature,
-        )
+        return MetaNet(image_shape(parts.spec, "MetaNet"), parts.way, **vars(self))

@@ -75,6 +75,4 @@ class PrototypicalOptions(LearnerOptions):
 
     def build(self, parts: Parts) -> PrototypicalNetwork:
         """On the key function's outputs."""
-        return PrototypicalNetwork(
-            parts.key_function(), parts.way, distance=self.distance, temperature=self.temperature
-        )
+        return PrototypicalNetwork(parts.key_function(), parts.way, **vars(self))

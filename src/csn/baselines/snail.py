@@ -164,4 +164,4 @@ class SNAILOptions(LearnerOptions):
 
     def build(self, parts: Parts) -> SNAIL:
         """On the key function's outputs."""
-        return SNAIL(parts.key_function(), parts.way, size=parts.key_size, length=self.length)
+        return SNAIL(parts.key_function(), parts.way, size=parts.key_size, **vars(self))

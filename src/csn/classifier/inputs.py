@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from csn.data.images.area import area_matrix
-from csn.data.text.sentences import BLANK, MARKERS, PAD, UNKNOWN
+from csn.data.text.sentences import MARKERS
 from csn.learner import InputSpec
+from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 MAX_PIXELS = 32_000_000  # of one picture, before it is decoded
 MAX_SIDE = 10_000

@@ -31,6 +31,10 @@ class NetworkOptions(ABC):
     precision: str = "float32"
     """Of the layers that no shift reaches; an architecture that offers a choice makes it a field."""
 
+    def of_both(self) -> dict[str, Any]:
+        """The options that the base learner and the key function have in common."""
+        return {name: value for name, value in vars(self).items() if name not in self.base_only}
+
     @abstractmethod
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> BaseLearner:
         """The network that CSN adapts."""

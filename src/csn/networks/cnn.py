@@ -154,22 +154,12 @@ class CNNOptions(NetworkOptions):
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> CNN:
         """Five convolutions and a softmax layer."""
         check_sizes(self, "filters")
-        image = image_shape(spec, "network cnn")
-        return CNN(
-            image,
-            way,
-            filters=self.filters,
-            dropout=self.dropout,
-            norm=self.norm,
-            precision=self.precision,
-            shift_rule=shift_rule,
-        )
+        return CNN(image_shape(spec, "network cnn"), way, shift_rule=shift_rule, **vars(self))
 
     def key_function(self, spec: InputSpec, size: int) -> CNNKey:
         """Five convolutions and a linear layer."""
         check_sizes(self, "filters")
-        image = image_shape(spec, "network cnn")
-        return CNNKey(image, size=size, filters=self.filters, norm=self.norm, precision=self.precision)
+        return CNNKey(image_shape(spec, "network cnn"), size=size, **self.of_both())
 
 
 class GroupNorm(nn.GroupNorm):

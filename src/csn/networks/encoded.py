@@ -77,14 +77,4 @@ class EncodedFFNOptions(SentenceNetworkOptions):
 
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> EncodedFFN:
         """An LSTM encoder and an FFN."""
-        return EncodedFFN(
-            self.vocabulary(spec),
-            way,
-            embedding=self.embedding,
-            units=self.units,
-            layers=self.layers,
-            embedding_dropout=self.embedding_dropout,
-            dropout=self.dropout,
-            until=self.until,
-            shift_rule=shift_rule,
-        )
+        return EncodedFFN(self.vocabulary(spec), way, shift_rule=shift_rule, **vars(self))

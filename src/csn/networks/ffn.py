@@ -104,14 +104,12 @@ class FFNOptions(NetworkOptions):
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> FFN:
         """Fully connected layers."""
         check_sizes(self, "units", "layers")
-        return FFN(
-            _numbers(spec), way, units=self.units, layers=self.layers, dropout=self.dropout, shift_rule=shift_rule
-        )
+        return FFN(_numbers(spec), way, shift_rule=shift_rule, **vars(self))
 
     def key_function(self, spec: InputSpec, size: int) -> MLPKey:
         """Fully connected layers with a linear output."""
         check_sizes(self, "units", "layers")
-        return MLPKey(_numbers(spec), size=size, units=self.units, layers=self.layers)
+        return MLPKey(_numbers(spec), size=size, **self.of_both())
 
 
 def _numbers(spec: InputSpec) -> int:

