@@ -219,11 +219,11 @@ def test_a_stop_in_the_last_validation_of_pretraining_is_no_start_of_tasks(tmp_p
     trainer = new_trainer(config, data, tmp_path / "run", device=torch.device("cpu"))
     first = trainer.first
     assert first is not None
-    assert run_with_progress(trainer, tmp_path / "run", lambda: first.done) == "interrupted"
+    assert run_with_progress(trainer, lambda: first.done) == "interrupted"
     assert (first.done, trainer.tasks) == (True, 0)
     del trainer
     again = new_trainer(config, data, tmp_path / "run", device=torch.device("cpu"), resume=True)
-    assert run_with_progress(again, tmp_path / "run", lambda: False) == "finished"
+    assert run_with_progress(again, lambda: False) == "finished"
     assert again.tasks == 4
 
 

@@ -14,7 +14,7 @@ from csn.cli.train import run_with_progress
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
 from csn.engine.machine import check_precision
-from csn.engine.run import new_trainer
+from csn.engine.run import has_run, new_trainer
 from csn.experiments import compare as comparing
 from csn.experiments.records.protocol import QUERIES
 from csn.experiments.records.writing import json_bytes
@@ -48,8 +48,8 @@ def compare(options: argparse.Namespace) -> int:
                 say(f"{each.name}: trained before, in {each.folder}")
                 continue
             say(f"{each.name}: {each.config.train.tasks} tasks of {about}, into {each.folder}")
-            trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=each.folder.exists())
-            if run_with_progress(trainer, each.folder, should_stop) == "interrupted" or should_stop():
+            trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=has_run(each.folder))
+            if run_with_progress(trainer, should_stop) == "interrupted" or should_stop():
                 say("interrupted; go on with the same command")
                 return 130
     queries = given(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from rich.table import Table
 from csn.baselines.nearest import NearestNeighbour
 from csn.building import build_learner
 from csn.cli.data import asked_data, load
+from csn.cli.launch import launch
 from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import write_atomically
+from csn.engine.distributed import Ranks, connected
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
 from csn.engine.run import TrainedRun, check_history, check_vocabulary, input_spec, open_run
@@ -30,10 +33,19 @@ RANDOM_TASKS = 400
 
 def evaluate(options: argparse.Namespace) -> int:
     """`csn evaluate`."""
-    device = prepare_machine(options)
-    run = open_run(options.run, attention=options.attention)
-    check_history(run)
-    data = load(asked_data(options, run), run)
+    if options.devices is not None:
+        return launch(options.devices, options.arguments)
+    with connected() as ranks:
+        return _evaluate(options, ranks)
+
+
+def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
+    """Test in this process, or its part of the tasks."""
+    with ranks.together():
+        device = prepare_machine(options, ranks)
+        run = open_run(options.run, attention=options.attention)
+        check_history(run)
+    data = ranks.prepared(lambda: load(asked_data(options, run), run))
     check_vocabulary(run, data)
     source = _source(options, run, data)
     tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
@@ -42,13 +54,18 @@ def evaluate(options: argparse.Namespace) -> int:
     setting = setting_of(source, tasks, options.attention or run.config.learner.attention)
     out = options.out or options.run / _file_name(setting, run)
     if options.out is None:
-        _check_replaced(out, setting)
+        ranks.first_only(lambda: _check_replaced(out, setting))
+    if not ranks.is_alone:
+        facts = {"tasks": setting, "run": run.metadata, "data": data.splits[options.split].fingerprint}
+        ranks.check_same({name: json.dumps(fact, sort_keys=True) for name, fact in facts.items()})
     results: dict[str, list[float]] = {}
     started = time.monotonic()
     with progress_bar("[bold]{task.description}") as progress:
         for label, learner in _learners(options, run, source).items():
             on_progress = advance(progress, progress.add_task(label, total=tasks))
-            results[label] = evaluate_tasks(learner.to(device), source, tasks, device=device, on_progress=on_progress)
+            results[label] = evaluate_tasks(
+                learner.to(device), source, tasks, device=device, on_progress=on_progress, ranks=ranks
+            )
     about = f"{source.way}-way {source.shot}-shot, {tasks} {_sampling(options)} {source.split} tasks"
     table = Table("learner", title=f"{data.name}, {about}")
     table.add_column("accuracy, 95 % interval", justify="right")
@@ -57,7 +74,7 @@ def evaluate(options: argparse.Namespace) -> int:
     console.print(table)
     if isinstance(source, PartitionSource):
         say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
-    write_atomically(out, json_bytes(result_content(run, setting, results, started)))
+    ranks.first_only(lambda: write_atomically(out, json_bytes(result_content(run, setting, results, started))))
     say(f"written to {out}")
     return 0
 

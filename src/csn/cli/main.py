@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,8 +35,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Bad input exits with status 2 and a message, an interruption with 130."""
+    """Run one command. Status 2 and a message for bad input, 130 for Ctrl-C, 75 for another request to stop."""
     options = parser().parse_args(arguments)
+    options.arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if "RANK" in os.environ:  # before torch is imported: its notes on gradients are not for users
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         if options.command == "train" and options.preset == "list":
             return importlib.import_module("csn.cli.lists").presets()
@@ -44,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = importlib.import_module(f"csn.cli.{options.command}")
         return int(getattr(module, options.command)(options) or 0)
     except (ValueError, OSError) as error:
-        print(f"csn: {error}", file=sys.stderr)
+        if not getattr(error, "is_told", False):  # by another process of the same training
+            print(f"csn: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -76,13 +81,20 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     train.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
     _add_changes(train)
     train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
-    train.add_argument("--resume", action="store_true", help="go on where the run in --out stopped, or beyond it")
+    going_on = train.add_mutually_exclusive_group()
+    going_on.add_argument("--resume", action="store_true", help="go on where the run in --out stopped, or beyond it")
+    going_on.add_argument(
+        "--restartable",
+        action="store_true",
+        help="go on if --out holds this run, else start it: one command for a scheduler that starts it again",
+    )
     train.add_argument(
         "--pretrained",
         type=Path,
         metavar="RUN",
         help="begin with the pretrained network of RUN instead of pretraining again",
     )
+    _add_devices(train)
     _add_machine(train)
 
 
@@ -114,6 +126,7 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
     evaluate.add_argument(
         "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
     )
+    _add_devices(evaluate)
     _add_machine(evaluate)
 
 
@@ -337,6 +350,12 @@ def _add_changes(command: argparse.ArgumentParser) -> None:
         default=[],
         dest="changes",
         help="change any option of the configuration, e.g. train.learning_rate=0.01; may be repeated",
+    )
+
+
+def _add_devices(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--devices", type=int, metavar="N", help="share the work out to N processes of this machine, a GPU or core each"
     )
 
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.table import Column
 from rich.text import Text
 
+from csn.engine.distributed import ALONE, Ranks
 from csn.engine.machine import choose_device, keep_freed_memory
 
 console = Console()
@@ -62,27 +63,43 @@ def given(option: int | None, default: int) -> int:
     return default if option is None else option
 
 
-def prepare_machine(options: argparse.Namespace) -> torch.device:
-    """Threads, memory and the device that `options` ask for."""
+def prepare_machine(options: argparse.Namespace, ranks: Ranks = ALONE) -> torch.device:
+    """Threads, memory and the device that `options` ask for; of several processes, only the first one speaks."""
+    console.quiet = not ranks.is_first
     if options.threads is not None:
         if options.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {options.threads}")
         torch.set_num_threads(options.threads)
     keep_freed_memory()
-    return choose_device(options.device)
+    return choose_device(options.device, None if ranks.is_alone else ranks.local)
+
+
+class StopRequest:
+    """Whether a signal has asked to stop, and the status to end with then."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def __call__(self) -> bool:
+        """Whether it has."""
+        return self.number is not None
+
+    @property
+    def status(self) -> int:
+        """130 for Ctrl-C; else 75, which tells a scheduler to start the command again (sysexits: EX_TEMPFAIL)."""
+        return 130 if self.number == signal.SIGINT else 75
 
 
 @contextmanager
-def stop_signal() -> Iterator[Callable[[], bool]]:
+def stop_signal() -> Iterator[StopRequest]:
     """The first Ctrl-C (or SIGTERM, or a closed terminal) asks a long job to save and stop; a second one ends the
     program at once."""
-    asked = False
+    request = StopRequest()
 
     def ask(number: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
+        if request():
             raise KeyboardInterrupt
-        asked = True
+        request.number = number
         if number == signal.SIGINT:  # a validation that is running is finished first, which may take a while
             with suppress(OSError):
                 say("stopping, and saving before that; Ctrl-C again ends at once, without saving")
@@ -93,7 +110,7 @@ def stop_signal() -> Iterator[Callable[[], bool]]:
         numbers.append(hangup)
     previous = {number: signal.signal(number, ask) for number in numbers}
     try:
-        yield lambda: asked
+        yield request
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

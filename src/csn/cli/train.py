@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,31 +11,47 @@ from pathlib import Path
 from typing import Any
 
 from csn.cli.data import data_name, load
+from csn.cli.launch import launch
 from csn.cli.terminal import prepare_machine, progress_bar, say, stop_signal
 from csn.config import Config, load_preset, merge, parse_option
 from csn.data.registry import load_running_text
-from csn.engine.run import new_trainer, run_log
+from csn.engine.distributed import Ranks, connected, is_restarted
+from csn.engine.run import has_run, new_trainer, run_log
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
 
 
 def train(options: argparse.Namespace) -> int:
     """`csn train`."""
-    config = train_config(options)
-    device = prepare_machine(options)
+    if options.devices is not None:
+        train_config(options)  # what is wrong with it is better said once
+        return launch(options.devices, options.arguments)
+    with connected() as ranks:
+        return _train(options, ranks)
+
+
+def _train(options: argparse.Namespace, ranks: Ranks) -> int:
+    """Train in this process, or its part of every step."""
+    with ranks.together():
+        config = train_config(options)
+        device = prepare_machine(options, ranks)
     folder = options.out or Path("runs") / _run_name(config)
+    resume = options.resume or ((options.restartable or is_restarted()) and has_run(folder))
     is_text = config.learner.trained_on == "text"
-    loaded = load_running_text(config.data.name) if is_text else load(config.data)
-    trainer = new_trainer(config, loaded, folder, device=device, resume=options.resume, pretrained=options.pretrained)
+    loaded = ranks.prepared(lambda: load_running_text(config.data.name) if is_text else load(config.data))
+    trainer = new_trainer(
+        config, loaded, folder, device=device, resume=resume, pretrained=options.pretrained, ranks=ranks
+    )
     say(
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
-        f"into {folder}"
+        f"into {folder}" + ("" if ranks.is_alone else f", {ranks.world} processes")
     )
     with stop_signal() as should_stop:
-        outcome = run_with_progress(trainer, folder, should_stop)
+        outcome = run_with_progress(trainer, should_stop)
     say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
-    again = shlex.join([*(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
+    goes_on = "--restartable" if options.restartable else "--resume"
+    again = shlex.join([*(word for word in options.arguments if word != goes_on), goes_on])
     say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
-    return 130 if outcome == "interrupted" else 0
+    return should_stop.status if outcome == "interrupted" else 0
 
 
 def train_config(options: argparse.Namespace) -> Config:
@@ -62,18 +77,20 @@ def _run_name(config: Config) -> str:
     return f"{config.preset}-{config.recipe}-{tasks.label}-{tasks.way}w{tasks.shot}s-seed{config.train.seed}"
 
 
-def run_with_progress(trainer: TrainingLoop, folder: Path, should_stop: Callable[[], bool]) -> Outcome:
+def run_with_progress(trainer: TrainingLoop, should_stop: Callable[[], bool]) -> Outcome:
     """Train with a progress bar and a log, until done or asked to stop."""
     if trainer.first is not None and trainer.first.done:
         trainer.first.run()  # nothing left but to take its best network
         say("the network is pretrained; now the tasks:")
     elif trainer.first is not None:
         say("first the network is pretrained as a classifier of the training classes:")
-        pretrained = run_with_progress(trainer.first, trainer.first.folder, should_stop)
-        if pretrained == "interrupted" or should_stop():  # perhaps in its last validation
+        pretrained = run_with_progress(trainer.first, should_stop)
+        if pretrained == "interrupted" or trainer.ranks.stopped(should_stop()):  # perhaps in its last validation
             return "interrupted"
         say("and now the tasks:")
-    with _training_progress(trainer) as show, run_log(folder, from_tasks=trainer.tasks) as log:
+    if not trainer.ranks.is_first:
+        return trainer.run(should_stop=should_stop)
+    with _training_progress(trainer) as show, run_log(trainer) as log:
 
         def listener(report: StepReport | ValidationReport) -> None:
             log(report)

@@ -143,8 +143,10 @@ class EpisodeSource:
         """(way,) the classes of episode `index`."""
         return rng.choice(self._eligible, self.way, replace=False)
 
-    def batch(self, first: int, tasks: int) -> Episode:
-        """Episodes first ... first + tasks - 1 as one batch; label j is the j-th drawn class."""
+    def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
+        """Episodes first ... first + tasks - 1, or a part of them, as one batch; label j is the j-th drawn class."""
+        asked = range(first, first + tasks)[part]
+        first, tasks = asked.start, len(asked)
         support, query = self.batch_rows(first, tasks)
         return Episode(
             Examples(self._shown(support), self.labels(tasks, self.shot)),

@@ -33,6 +33,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+# What a run keeps writing to its folder. A result file is not of them: a test may write it while the run goes on.
+WRITTEN = ("config.json", "origin.json", "vocabulary.json", "log.jsonl", "best.safetensors", "last.safetensors")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a run that was killed while it wrote left behind. Only who holds the folder's lock may."""
+    for name in WRITTEN:
+        for path in folder.glob(f".{name}.????????"):
+            path.unlink(missing_ok=True)
+
+
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write named tensors and a JSON-able dictionary as one file."""
     # Copies, for safetensors takes no tensors that share their memory, as the layers of a task do.

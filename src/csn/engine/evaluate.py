@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from csn.data.source import EpisodeSource
+from csn.engine.distributed import ALONE, Ranks
 from csn.episode import check_finite
 from csn.learner import FewShotLearner
 
@@ -49,40 +50,48 @@ def evaluate(
     *,
     device: torch.device | str = "cpu",
     on_progress: Callable[[int], None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[float]:
-    """Accuracy on each of the source's first `tasks` episodes, the learner in evaluation mode."""
+    """Accuracy on each of the source's first `tasks` episodes, the learner in evaluation mode.
+
+    Several ranks share the tasks out, in whole batches of those that one process makes; each has all accuracies.
+    """
     training = learner.training
     learner.eval()
     per_batch = max(1, IMAGES_PER_BATCH // (source.way * (source.shot + source.queries)))
     accuracies: list[float] = []
     try:
-        encodings = encodings_for(learner, source, tasks, device)
-        for first in range(0, tasks, per_batch):
-            count = min(per_batch, tasks - first)
+        batches = ranks.share(math.ceil(tasks / per_batch))
+        start, stop = (min(batch * per_batch, tasks) for batch in (batches.first, batches.stop))
+        encodings = encodings_for(learner, source, stop - start, device, first=start)
+        for first in range(start, stop, per_batch):
+            count = min(per_batch, stop - first)
             if encodings is None:
                 logits = learner(source.batch(first, count).to(device)).logits
             else:
-                logits = encodings.logits(slice(first, first + count))
+                logits = encodings.logits(slice(first - start, first - start + count))
             labels = source.labels(count, source.queries).to(device)
             accuracies += task_accuracies(logits, labels).tolist()
             if on_progress:
-                on_progress(len(accuracies))
+                on_progress(min(len(accuracies) * ranks.world, tasks))
     finally:
         learner.train(training)
-    return accuracies
+    return [accuracy for each in ranks.gathered(accuracies) for accuracy in each]
 
 
 @torch.no_grad()
 def encodings_for(
-    learner: FewShotLearner[Any], source: EpisodeSource, tasks: int, device: torch.device | str
+    learner: FewShotLearner[Any], source: EpisodeSource, tasks: int, device: torch.device | str, first: int = 0
 ) -> Encodings | None:
-    """Room for the examples of a source's first `tasks` episodes as a learner in evaluation mode encodes them.
+    """Room for the examples of so many of a source's episodes as a learner in evaluation mode encodes them.
 
     A thousand tasks ask about a few thousand examples again and again, and nearly all of the time goes into networks
     that see one example at a time. None where tasks have most examples to themselves, where there is nothing to encode,
     or too much to keep.
     """
-    support, query = source.batch_rows(0, tasks)
+    if tasks == 0:
+        return None
+    support, query = source.batch_rows(first, tasks)
     rows = np.unique(np.concatenate([support, query], axis=1))
     if source.tells_words or support.size + query.size < REPEATED * len(rows):
         return None

@@ -75,15 +75,19 @@ class LanguageTrainer(TrainingLoop):
         """The mean loss over all words of a batch, ends included; accuracy: of the next word among all."""
         size = self.config.tasks_per_step
         epoch, number = divmod(self.tasks // size, len(self.text.train) // size)
-        x = _cropped(self.text.train[torch.from_numpy(self._batches(epoch)[number])]).to(self.device)
+        share = self._share(size)
+        x = _cropped(self.text.train[torch.from_numpy(self._batches(epoch)[number])])
         self._seed_step()
-        logits, following = self.learner.next_words(x)
-        loss = self._descend([F.cross_entropy(logits, following)], size)
-        return StepReport(self.tasks, loss, float((logits.argmax(-1) == following).double().mean()))
+        self._seed_share(share)
+        logits, following = self._call("next_words", x[share.cut].to(self.device))
+        weight = len(following) / int((x != PAD).sum() + len(x))  # of this rank's words and ends among all
+        loss = self._descend([F.cross_entropy(logits, following)], size, weight)
+        return StepReport(self.tasks, loss, weight * float((logits.argmax(-1) == following).double().mean()))
 
     def _validate(self) -> ValidationReport:
         perplexity = self._perplexity()
-        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
+        tasks = self.config.validation_tasks
+        accuracies = evaluate(self.learner, self.validation, tasks, device=self.device, ranks=self.ranks)
         accuracy, interval = summarise(accuracies)
         is_best = self._keep_best(1 / perplexity, validation=accuracy, interval=interval, perplexity=perplexity)
         return ValidationReport(self.tasks, accuracy, interval, is_best, perplexity)
@@ -93,10 +97,12 @@ class LanguageTrainer(TrainingLoop):
         """exp of the mean loss of a word (or end) of the validation sentences, each read by itself."""
         self.learner.eval()
         losses = []
-        for x in self.text.val[:VALIDATION_SENTENCES].split(self.config.tasks_per_step):
+        batches = self.text.val[:VALIDATION_SENTENCES].split(self.config.tasks_per_step)
+        for x in batches[self.ranks.share(len(batches)).cut]:
             losses.append(F.cross_entropy(*self.learner.next_words(_cropped(x).to(self.device)), reduction="none"))
         self.learner.train()
-        return float(torch.cat(losses).double().mean().exp())
+        everyone = self.ranks.gathered([each.cpu() for each in losses])
+        return float(torch.cat([each for of_rank in everyone for each in of_rank]).double().mean().exp())
 
 
 def _cropped(x: Tensor) -> Tensor:

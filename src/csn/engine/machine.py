@@ -29,11 +29,23 @@ raise SystemExit(min(half for _, half in times) > min(full for full, _ in times)
 """
 
 
-def choose_device(name: str) -> torch.device:
-    """cpu, cuda, mps, or auto for the fastest one there is."""
+def choose_device(name: str, local: int | None = None) -> torch.device:
+    """cpu, cuda, mps, or auto for the fastest one there is.
+
+    local: the number of this process among those of the machine that train together, each on a GPU of its own.
+    """
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available["mps"] &= local is None
     if name == "auto":
         name = next(device for device, there in available.items() if there)
+    if name == "cuda" and local is not None and available["cuda"]:
+        if local >= torch.cuda.device_count():
+            raise ValueError(
+                f"process {local + 1} of this machine finds {torch.cuda.device_count()} GPUs: start as many processes "
+                f"as there are GPUs, or give --device cpu"
+            )
+        torch.cuda.set_device(local)
+        name = f"cuda:{local}"
     if not available.get(name.partition(":")[0], False):
         there = ", ".join(device for device, yes in available.items() if yes)
         raise ValueError(f"device {name!r} is not available: this machine has {there}")

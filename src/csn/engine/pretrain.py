@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from csn.baselines.matching import MatchingNetwork
 from csn.config import Config, PretrainConfig, TrainConfig, config_from_json
-from csn.data.images.augment import augmented
+from csn.data.images.augment import augmented, drawn_for_all
 from csn.data.source import ClassExamples, EpisodeSource, as_input
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
@@ -140,7 +140,7 @@ class PretrainTrainer(TrainingLoop):
         """As every loop, and then the network is the best one."""
         outcome = super().run(listener, should_stop)
         if outcome == "finished":
-            tensors, _ = load_checkpoint(self.folder / "best.safetensors")
+            tensors, _ = self.ranks.loaded(self.folder / "best.safetensors")
             self.learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
         return outcome
 
@@ -156,18 +156,21 @@ class PretrainTrainer(TrainingLoop):
     def _step(self) -> StepReport:
         size = self.config.tasks_per_step
         epoch, done = divmod(self.tasks, self.per_epoch)
-        rows = self._order(epoch)[done : done + size]
+        share = self._share(size)
+        rows = self._order(epoch)[done : done + size][share.cut]
         self._seed_step()
         x, labels = self._examples(rows), self.labels[rows].to(self.device)
         if self.config.augment:
-            x = augmented(x, self.config.augment, self.pretrain.redraw)
+            with drawn_for_all(*share):
+                x = augmented(x, self.config.augment, self.pretrain.redraw)
+        self._seed_share(share)
         with convolving_in(self.pretrain.precision, torch.device(self.device)):
-            logits = self.learner.classify(x.to(self.device))
-        error = F.cross_entropy(logits.float(), labels, label_smoothing=self.pretrain.label_smoothing)
-        loss = self._descend([error], size)
+            logits = self._call("classify", x.to(self.device))
+        error = F.cross_entropy(at_least_float32(logits), labels, label_smoothing=self.pretrain.label_smoothing)
+        loss = self._descend([error], size, share.weight)
         if self.learner.average is not None:
             self.learner.follow(min(self.pretrain.average, 1 - 1 / (self.tasks // size)))
-        return StepReport(self.tasks, loss, float((logits.argmax(-1) == labels).double().mean()))
+        return StepReport(self.tasks, loss, share.weight * float((logits.argmax(-1) == labels).double().mean()))
 
     def _examples(self, rows: Tensor) -> Tensor:
         """Training examples; rows beyond their number are their mirror images."""
@@ -186,6 +189,11 @@ class PretrainTrainer(TrainingLoop):
             return super()._validate()
         finally:
             learner.embedding = trained
+
+
+def at_least_float32(logits: Tensor) -> Tensor:
+    """Logits in a precision that a loss can be computed in."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def check_options(pretrain: PretrainConfig) -> None:

@@ -25,7 +25,8 @@ from csn.data.source import Dataset, EpisodeSource
 from csn.data.text.running import RunningText
 from csn.data.varied import VariedSource
 from csn.engine import pretrain as pretraining
-from csn.engine.checkpoint import load_checkpoint, write_atomically
+from csn.engine.checkpoint import load_checkpoint, remove_unfinished, write_atomically
+from csn.engine.distributed import ALONE, Ranks
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
 from csn.engine.lengthen import lengthened, restate
@@ -33,10 +34,9 @@ from csn.engine.lock import lock_folder
 from csn.engine.machine import check_precision, usable_precision
 from csn.engine.origin import origin
 from csn.engine.pretrain import PretrainTrainer
-from csn.engine.train import Listener, StepReport, Trainer, TrainingLoop, ValidationReport
+from csn.engine.train import LOG_EVERY, Listener, StepReport, Trainer, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner, InputSpec
 
-LOG_EVERY = 100  # tasks
 VALIDATION_QUERIES = 5
 
 
@@ -60,27 +60,79 @@ def new_trainer(
     device: torch.device,
     resume: bool = False,
     pretrained: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> TrainingLoop:
     """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped: before its
     end, or there if this one is longer.
 
     data: classes for episodes, or running text for a language model.
     pretrained: a run whose pretrained network to begin with.
+    ranks: the processes that train together, each of which calls this; the first one writes.
     """
     text, data = (data, data.tasks) if isinstance(data, RunningText) else (None, data)
-    input_shape = tuple(data.splits["train"].x.shape[1:])
-    if folder.exists() and any(folder.iterdir()) and not resume:
-        raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
-    training, validation = _sources(config, data, text)
-    torch.manual_seed(config.train.seed)
+    ranks.first_only(lambda: _check_folder(folder, resume))
     about: dict[str, Any] = {
         "config": json.loads(config.to_json()),
-        "input": list(input_shape),
+        "input": list(data.splits["train"].x.shape[1:]),
         "version": __version__,
     }
     if data.vocabulary is not None:
         about["vocabulary"] = describe_vocabulary(data.vocabulary)
+    if not ranks.is_alone:
+        options = {
+            f"{section}.{name}": value
+            for section, values in about["config"].items()
+            if isinstance(values, dict)
+            for name, value in values.items()
+        }
+        ranks.check_same({"csn": __version__, "torch": torch.__version__, **options, "data": _fingerprint(data, text)})
+    with ranks.together():
+        trainer = _built(config, data, text, folder, about, device)
+    trainer.ranks = ranks
+    first = trainer.first
+    if first is not None:
+        first.ranks = ranks
+    elif pretrained is not None:
+        raise ValueError(f"{config.preset} ({config.recipe}) has no pretraining: leave out --pretrained")
+    trainer.check_shares()
+    is_started = ranks.first_only(lambda: _prepare(config, data, trainer, resume, pretrained))
+    if ranks.first_only(lambda: is_started and trainer.last.exists()):
+        trainer.resume(same_configuration)
+        trainer.first = None
+    elif first is not None and (is_started or pretrained is not None):
+        first.resume(same_configuration)
+    if is_started:
+        ranks.first_only(lambda: restate(folder, config, about))
+    return trainer
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a folder holds a run, perhaps one that was killed before its first checkpoint."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise ValueError unless a folder is new for a new run, and has one to go on with."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: choose a folder with --out")
+    if has_run(folder) and not resume:
+        raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
+    if resume and not has_run(folder):
+        raise ValueError(f"{folder} holds no run to go on with: leave out --resume, or give its folder with --out")
+
+
+def _built(
+    config: Config,
+    data: Dataset,
+    text: RunningText | None,
+    folder: Path,
+    about: dict[str, Any],
+    device: torch.device,
+) -> TrainingLoop:
+    """The trainer, with a pretraining before it where the configuration asks for one. It has written nothing."""
+    training, validation = _sources(config, data, text)
     check_precision(config.precision, device)
+    torch.manual_seed(config.train.seed)
     learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop
     if text is None:
@@ -90,9 +142,8 @@ def new_trainer(
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
         raise ValueError(f"running text is for learner 'lstm-lm', got {config.learner.name!r}: give its tasks")
-    first: PretrainTrainer | None = None
     if config.pretrain.epochs:
-        first = PretrainTrainer(
+        trainer.first = PretrainTrainer(
             learner,
             config.key.size if config.key else 0,
             config.pretrain,
@@ -103,30 +154,38 @@ def new_trainer(
             about=about,
             device=device,
         )
-    elif pretrained is not None:
-        raise ValueError(f"{config.preset} ({config.recipe}) has no pretraining: leave out --pretrained")
-    trainer.first = first
+    return trainer
+
+
+def _prepare(config: Config, data: Dataset, trainer: TrainingLoop, resume: bool, pretrained: Path | None) -> bool:
+    """Lock a run's folder, and write what a new run begins with; whether there is a checkpoint to go on from."""
+    folder, first, taken = trainer.folder, trainer.first, None
+    assert first is None or isinstance(first, PretrainTrainer)
     # A run may have died before its first checkpoint.
-    started = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
-    taken = None
-    if pretrained is not None and first is not None and not started:
+    is_started = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
+    if pretrained is not None and first is not None and not is_started:
         taken = pretraining.check_pretrained(pretrained, first, config)
     trainer.lock = lock_folder(folder)
-    if not started:
+    remove_unfinished(folder)
+    remove_unfinished(folder / pretraining.FOLDER)
+    if not is_started:
         write_atomically(folder / "config.json", config.to_json().encode())
         write_atomically(folder / "origin.json", (json.dumps(origin(), indent=2) + "\n").encode())
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     if taken is not None and first is not None:
         pretraining.take_over(taken, first)  # after config.json: a run that has checkpoints has everything
-    if started and trainer.last.exists():
-        trainer.resume(same_configuration)
-        trainer.first = None
-    elif first is not None and (started or taken is not None):
-        first.resume(same_configuration)
-    if started:
-        restate(folder, config, about)
-    return trainer
+    return is_started
+
+
+def _fingerprint(data: Dataset, text: RunningText | None) -> str:
+    """sha256 of all examples and sentences: ranks that train together read the same."""
+    digest = hashlib.sha256()
+    for split in sorted(data.splits):
+        digest.update(data.splits[split].fingerprint.encode())
+    for sentences in () if text is None else (text.train, text.val):
+        digest.update(sentences.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
@@ -252,15 +311,15 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
-    """A listener that writes log.jsonl (and TensorBoard files where it is installed); goes on after `from_tasks`."""
-    kept = [record for record in read_log(folder) if record["tasks"] <= from_tasks]
+def run_log(trainer: TrainingLoop) -> Iterator[Listener]:
+    """A listener that writes log.jsonl (and TensorBoard files where it is installed) of a trainer from where it is."""
+    folder, steps = trainer.folder, trainer.unlogged
+    kept = [record for record in read_log(folder) if record["tasks"] <= trainer.tasks]
     path = folder / "log.jsonl"
     write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
     before = kept or read_log(folder / pretraining.FOLDER)  # what came first counts as time of the run
     earlier = before[-1]["seconds"] if before else 0.0
     started = time.monotonic()
-    steps: list[StepReport] = []
     board = _tensorboard(folder)
 
     with path.open("a", encoding="utf-8") as file:
@@ -268,7 +327,6 @@ def run_log(folder: Path, *, from_tasks: int = 0) -> Iterator[Listener]:
         def listener(report: StepReport | ValidationReport) -> None:
             record: dict[str, Any] = {"tasks": report.tasks, "seconds": round(earlier + time.monotonic() - started, 1)}
             if isinstance(report, StepReport):
-                steps.append(report)
                 if report.tasks // LOG_EVERY == (report.tasks - 1) // LOG_EVERY and len(steps) < LOG_EVERY:
                     return
                 record["train"] = {

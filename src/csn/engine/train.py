@@ -1,15 +1,18 @@
 """Training in episodes with the task loss of section 2.2.
 
 Everything random in step s is a function of (seed, s), and the learning rate one of the tasks seen, so a checkpoint
-holds weights, optimizer state and a counter, and a resumed run equals an uninterrupted one to the bit.
+holds weights, optimizer state and a counter, and a resumed run equals an uninterrupted one to the bit. Of several ranks
+each computes its share of a step (csn.engine.distributed).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,15 +22,17 @@ from torch import Tensor, nn
 
 from csn.allocator import keep_freed_memory
 from csn.config import TrainConfig
-from csn.data.images.augment import augment
+from csn.data.images.augment import augment, drawn_for_all
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
-from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from csn.engine.checkpoint import optimizer_tensors, restore_optimizer, save_checkpoint
+from csn.engine.distributed import ALONE, Ranks, Share, SharedError
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
 from csn.episode import Episode
 from csn.learner import FewShotLearner
 
+LOG_EVERY = 100  # tasks
 SAVE_EVERY = 300.0  # seconds, where validations are further apart: what a power cut may cost
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
@@ -68,6 +73,8 @@ class TrainingLoop(ABC):
     """The loop to run before this one, on parts of the same learner."""
     lock: FolderLock | None = None
     """What keeps other processes from training in its folder."""
+    ranks: Ranks = ALONE
+    """The processes that train together."""
     validation: EpisodeSource
 
     def __init__(
@@ -85,6 +92,7 @@ class TrainingLoop(ABC):
         self.about, self.device = about or {}, device
         self.optimizer = build_optimizer(learner, config)
         self.tasks, self.best, self.since_best = 0, -1.0, 0
+        self.unlogged: deque[StepReport] = deque(maxlen=LOG_EVERY)  # since the last record of the log
 
     @property
     def last(self) -> Path:
@@ -93,7 +101,7 @@ class TrainingLoop(ABC):
 
     def resume(self, same: Callable[[dict[str, Any], dict[str, Any]], bool] = operator.eq) -> None:
         """Go on from `last.safetensors` if what it says about itself is the `same` as what this trainer would write."""
-        tensors, metadata = load_checkpoint(self.last)
+        tensors, metadata = self.ranks.loaded(self.last)
         if not same(metadata["about"], self.about):
             raise ValueError(
                 f"{self.last} belongs to another configuration: resume with the options it was trained with (at a "
@@ -102,27 +110,65 @@ class TrainingLoop(ABC):
         self.learner.load_state_dict({n[6:]: tensor for n, tensor in tensors.items() if n.startswith("model.")})
         restore_optimizer(self.optimizer, tensors)
         self.tasks, self.best, self.since_best = metadata["tasks"], metadata["best"], metadata["since_best"]
+        self.unlogged.extend(StepReport(*values) for values in metadata.get("unlogged", ()))
 
     def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
         tell = listener or (lambda report: None)
+        self.check_shares()
         self.learner.train()
         saved = time.monotonic()
+        is_stopped = not self.ranks.is_alone and self.ranks.stopped(should_stop())
         while self.tasks < self.config.tasks:
             if self.config.patience is not None and self.since_best > self.config.patience:
                 return "out of patience"
-            if should_stop():
+            if is_stopped or (self.ranks.is_alone and should_stop()):
                 self._save()
                 return "interrupted"
             before = self.tasks
-            tell(self._step())
+            report, is_stopped, is_due = self._agreed(self._step(), should_stop, time.monotonic() - saved >= SAVE_EVERY)
+            self.unlogged.append(report)
+            tell(report)
             if self.tasks // self.config.validate_every > before // self.config.validate_every or self.done:
                 tell(self._validate())
-            elif time.monotonic() - saved < SAVE_EVERY:
+            elif not is_due:
                 continue
             self._save()
             saved = time.monotonic()
         return "finished"
+
+    def check_shares(self) -> None:
+        """Raise ValueError unless every rank has something to do in every step."""
+        size, world = self.config.tasks_per_step, self.ranks.world
+        least = min(size, self.config.tasks % size or size)
+        if least < world:
+            what = f"a step of {size} {self.unit}" if least == size else f"a last step of {least} {self.unit}"
+            error = ValueError if self.ranks.is_first else SharedError
+            raise error(
+                f"{world} processes cannot share {what}: start fewer, or raise train.tasks_per_step (of a pretraining, "
+                f"pretrain.batch) and let train.tasks be a multiple of it"
+            )
+        normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.learner.modules())
+        if world > 1 and self.config.micro_tasks is not None and normed:
+            raise (ValueError if self.ranks.is_first else SharedError)(
+                "train.micro_tasks with batch norm is for one process: leave it out, the processes share a step anyway"
+            )
+
+    def _agreed(
+        self, report: StepReport, should_stop: Callable[[], bool], is_due: bool
+    ) -> tuple[StepReport, bool, bool]:
+        """The report on the whole step, whether a rank was asked to stop, and whether rank 0 is due to save."""
+        is_stopped = False
+        if not self.ranks.is_alone:
+            due = is_due and self.ranks.is_first
+            loss, accuracy, stops, saves = self.ranks.total(report.loss, report.accuracy, should_stop(), due)
+            report, is_stopped, is_due = StepReport(report.tasks, loss, accuracy), stops > 0, saves > 0
+        if not math.isfinite(report.loss):
+            error = ValueError if self.ranks.is_first else SharedError
+            raise error(
+                f"the loss is {report.loss} after {self.tasks} {self.unit}: lower train.learning_rate or set train.clip"
+            )
+        return report, is_stopped, is_due
 
     @property
     def done(self) -> bool:
@@ -140,36 +186,48 @@ class TrainingLoop(ABC):
 
     def _validate(self) -> ValidationReport:
         """Measure the learner on validation tasks, and keep it if it is the best yet."""
-        accuracies = evaluate(self.learner, self.validation, self.config.validation_tasks, device=self.device)
+        tasks = self.config.validation_tasks
+        accuracies = evaluate(self.learner, self.validation, tasks, device=self.device, ranks=self.ranks)
         accuracy, interval = summarise(accuracies)
         is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
         return ValidationReport(self.tasks, accuracy, interval, is_best)
 
+    @functools.cached_property
+    def _call(self) -> Callable[..., Any]:
+        """A method of the learner, by its name and with its inputs; the gradients are those of all ranks."""
+        return self.ranks.wrap(self.learner)
+
+    def _share(self, count: int) -> Share:
+        """What this rank computes of a step of `count` tasks."""
+        return self.ranks.share(count)
+
     def _seed_step(self) -> None:
-        """Everything random in a step, such as dropout, is a function of the seed and the tasks seen."""
+        """Everything random in a step, such as augmentation, is a function of the seed and the tasks seen."""
         torch.manual_seed(_step_seed(self.config.seed, self.tasks))
 
-    def _descend(self, losses: Iterable[Tensor], count: int) -> float:
-        """One step of the optimizer on the loss of `count` tasks, the sum of `losses`, each forgotten before the next.
+    def _seed_share(self, share: Share) -> None:
+        """No two ranks drop out the same units: they go by the first task of their share."""
+        if share.first:
+            torch.manual_seed(_step_seed(self.config.seed, self.tasks + share.first))
 
-        Returned is that sum.
+    def _descend(self, losses: Iterable[Tensor], count: int, weight: float = 1.0) -> float:
+        """One step of the optimizer on the loss of `count` tasks.
+
+        losses: summands of the mean over this rank's share, each forgotten before the next.
+        weight: of the share among all. What is returned is the share's part of the loss.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate()
         self.optimizer.zero_grad()
         value = 0.0
         for loss in losses:
-            loss.backward()
+            (loss * (weight * self.ranks.world)).backward()  # gradients become the mean over all ranks
             value += float(loss.detach())
         if self.config.clip is not None:
             torch.nn.utils.clip_grad_value_(self.learner.parameters(), self.config.clip)
         self.optimizer.step()
         self.tasks += count
-        if not math.isfinite(value):
-            raise ValueError(
-                f"the loss is {value} after {self.tasks} {self.unit}: lower train.learning_rate or set train.clip"
-            )
-        return value
+        return weight * value
 
     def _rate(self) -> float:
         """The learning rate of the next step."""
@@ -182,12 +240,15 @@ class TrainingLoop(ABC):
         if is_best:
             self.best = score
             metadata = {"about": self.about, "tasks": self.tasks, **measured}
-            save_checkpoint(self.folder / "best.safetensors", model_tensors(self.learner), metadata)
+            tensors = model_tensors(self.learner)
+            self.ranks.first_only(lambda: save_checkpoint(self.folder / "best.safetensors", tensors, metadata))
         return is_best
 
     def _save(self) -> None:
         metadata = {"about": self.about, "tasks": self.tasks, "best": self.best, "since_best": self.since_best}
-        save_checkpoint(self.last, model_tensors(self.learner) | optimizer_tensors(self.optimizer), metadata)
+        metadata["unlogged"] = list(self.unlogged)  # so that the log of a run that was killed has the same means
+        tensors = model_tensors(self.learner) | optimizer_tensors(self.optimizer)
+        self.ranks.first_only(lambda: save_checkpoint(self.last, tensors, metadata))
 
 
 class Trainer(TrainingLoop):
@@ -217,20 +278,26 @@ class Trainer(TrainingLoop):
         if self.held is not None:
             self.held.requires_grad_(False).eval()  # pretraining may have trained it meanwhile
         count = min(config.tasks_per_step, config.tasks - self.tasks)
-        episode = self.training.batch(self.tasks, count)
+        share = self._share(count)
+        episode = self.training.batch(self.tasks, count, share.cut)
         self._seed_step()
         if config.augment:
-            episode = augment(episode, config.augment)
+            with drawn_for_all(*share):
+                episode = augment(episode, config.augment)
+        self._seed_share(share)
         accuracies: list[Tensor] = []
-        loss = self._descend(self._losses(episode.to(self.device), accuracies), count)
-        return StepReport(self.tasks, loss, float(torch.cat(accuracies).mean()))
+        loss = self._descend(self._losses(episode.to(self.device), accuracies), count, share.weight)
+        return StepReport(self.tasks, loss, share.weight * float(torch.cat(accuracies).mean()))
 
     def _losses(self, episode: Episode, accuracies: list[Tensor]) -> Iterator[Tensor]:
         """Summands of the loss, from `micro_tasks` tasks each; the accuracies of these tasks are added to the list."""
+        done = 0
         for part in episode.split(self.config.micro_tasks or episode.tasks):
-            output = self.learner(part)
-            accuracies.append(task_accuracies(output.logits, part.query.y))
-            yield output.loss if part is episode else output.loss * (part.tasks / episode.tasks)
+            done += part.tasks
+            with self.ranks.waiting(self._call, done < episode.tasks):
+                output = self._call("__call__", part)
+                accuracies.append(task_accuracies(output.logits, part.query.y))
+                yield output.loss if part is episode else output.loss * (part.tasks / episode.tasks)
 
 
 def check_counts(config: TrainConfig) -> None:

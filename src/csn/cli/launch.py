@@ -1,0 +1,51 @@
+"""`--devices N`: this command again, in N processes that share its work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+STOPPING = 600  # seconds that processes have to finish a validation and save
+
+
+def launch(devices: int, arguments: list[str]) -> int:
+    """Start a command in so many processes of this machine, as torchrun does; their status."""
+    if devices < 1:
+        raise ValueError(f"--devices is the number of processes, at least 1; got {devices}")
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=devices,
+        run_id=f"csn-{os.getpid()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        shutdown_timeout=STOPPING,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "csn", *_without_devices(arguments))
+    except ChildFailedError as error:
+        status = error.get_first_failure()[1].exitcode
+        return status if status > 0 else 128 - status  # a negative one is a signal's number
+    except SignalException as error:
+        return 130 if error.sigval == signal.SIGINT else 75
+    return 0
+
+
+def _without_devices(arguments: list[str]) -> list[str]:
+    """The same command for one process."""
+    kept, words = [], iter(arguments)
+    for word in words:
+        if word == "--devices":
+            next(words, None)
+        elif not word.startswith("--devices="):
+            kept.append(word)
+    return kept
