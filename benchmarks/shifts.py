@@ -1,11 +1,11 @@
 """Where shifts matter: every arm on every family of synthetic tasks, the same seconds for all.
 
-    python benchmarks/shifts.py                          # all cells, results/shifts/shifts.json
-    python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 1 --out /tmp/shifts.json
+    python benchmarks/shifts.py                          # all cells, a file in results/shifts for each seed
+    python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 0 --folder /tmp/shifts
     python benchmarks/shifts.py --show --figure docs/images/shifts.png    # tables and the figure, of what is there
 
 An arm trains for a fixed time of one thread (its CPU time, so that other programs do not count), its learning rate
-falling to 0 over that time, and is tested on tasks that nobody trained on. Cells that the result file has already are
+falling to 0 over that time, and is tested on tasks that nobody trained on. Cells that a file has already are
 not made again, so an interrupted study goes on where it stopped; each says of which commit it is.
 """
 
@@ -169,35 +169,49 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     write_atomically(path, png(figure, "accuracy of few-shot learners on families of synthetic tasks"))
 
 
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """The cells of every seed's file."""
+    files = sorted(folder.glob("shifts-seed-*.json"))
+    if not files:
+        raise SystemExit(f"no results in {folder}: make some with python benchmarks/shifts.py")
+    return [row for path in files for row in json.loads(path.read_text())["rows"]]
+
+
+def make(seed: int, options: argparse.Namespace, console: Console) -> None:
+    """The cells of a seed that are missing."""
+    path = options.folder / f"shifts-seed-{seed}.json"
+    made = origin("python benchmarks/shifts.py")
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    done = {(row["family"], row["arm"]) for row in rows}
+    for name, arm in itertools.product(options.families, options.arms):
+        if (name, arm) in done:
+            continue
+        rows.append(cell(name, arm, seed, options.seconds))
+        console.print(rows[-1])
+        options.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+
+
 def main() -> None:
-    """Make the cells that are missing, and print each."""
+    """Make the cells that are missing, print them, or draw them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 0 ... N - 1 (default: %(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4], help="default: 0 1 2 3 4")
     parser.add_argument("--seconds", type=float, default=3.0, help="of training in one thread (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("results/shifts/shifts.json"), help="default: %(default)s")
+    parser.add_argument("--folder", type=Path, default=Path("results/shifts"), help="default: %(default)s")
     parser.add_argument("--show", action="store_true", help="make nothing: print the tables of what is there")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="make nothing: draw what is there")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    made = origin("python benchmarks/shifts.py")
-    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    done = {(row["family"], row["arm"], row["seed"], row["seconds"]) for row in rows}
     console = Console()
     if options.show:
-        show(rows, console)
+        show(rows_in(options.folder), console)
     if options.figure:
-        draw(rows, options.figure)
-    if options.show or options.figure:
-        return
-    for seed, name, arm in itertools.product(range(options.seeds), options.families, options.arms):
-        if (name, arm, seed, options.seconds) in done:
-            continue
-        rows.append(cell(name, arm, seed, options.seconds))
-        console.print(rows[-1])
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(options.out, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+        draw(rows_in(options.folder), options.figure)
+    if not (options.show or options.figure):
+        for seed in options.seeds:
+            make(seed, options, console)
 
 
 if __name__ == "__main__":

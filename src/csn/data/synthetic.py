@@ -178,14 +178,14 @@ def reversed_by_cue(generator: torch.Generator, b: int, sizes: Sizes) -> Episode
 
 FAMILIES: Mapping[str, Family] = {
     "nearest": Family("the nearest example is right", Sizes(5, 1, 4), nearest),
-    "many shots": Family("20 blurred examples of a class", Sizes(5, 20, 4), blurred),
-    "noisy labels": Family("half of the labels of the support are random", Sizes(5, 5, 4), noisy),
-    "far": Family("queries on the other side of the origin", Sizes(2, 8, 8), far),
-    "inverted": Family("known categories, whose two labels may be swapped", Sizes(2, 1, 8), inverted),
     "rule": Family("one of eight attributes decides", Sizes(2, 5, 8), rule),
-    "xor": Family("the exclusive or of two of four attributes decides", Sizes(2, 5, 8), xor),
-    "unseen property": Family("the key does not show what decides", Sizes(2, 5, 8), unseen_property, key_sees=HALF),
     "cue": Family("a cue in one support example inverts all answers", Sizes(2, 2, 8), reversed_by_cue),
+    "unseen property": Family("the key does not show what decides", Sizes(2, 5, 8), unseen_property, key_sees=HALF),
+    "xor": Family("the exclusive or of two of four attributes decides", Sizes(2, 5, 8), xor),
+    "far": Family("queries on the other side of the origin", Sizes(2, 8, 8), far),
+    "noisy labels": Family("half of the labels of the support are random", Sizes(5, 5, 4), noisy),
+    "many shots": Family("20 blurred examples of a class", Sizes(5, 20, 4), blurred),
+    "inverted": Family("known categories, whose two labels may be swapped", Sizes(2, 1, 8), inverted),
 }
 
 
