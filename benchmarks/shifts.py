@@ -121,17 +121,16 @@ def interval(values: list[float]) -> float:
 
 
 def by_cell(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, float]]]:
-    """family -> arm -> seed -> accuracy in per cent, of the seeds that every cell has."""
-    seeds = set.intersection(*(_seeds(rows, row["family"], row["arm"]) for row in rows))
-    found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in FAMILIES}
-    for row in rows:
-        if row["seed"] in seeds:
-            found[row["family"]].setdefault(row["arm"], {})[row["seed"]] = 100 * row["accuracy"]
-    return {name: arms for name, arms in found.items() if arms}
-
-
-def _seeds(rows: list[dict[str, Any]], family: str, arm: str) -> set[int]:
-    return {row["seed"] for row in rows if row["family"] == family and row["arm"] == arm}
+    """family -> arm -> seed -> accuracy in per cent, of the seeds for which a family has every arm."""
+    arms = {row["arm"] for row in rows}
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for name in FAMILIES:
+        own = [row for row in rows if row["family"] == name]
+        of = {arm: {row["seed"]: 100 * row["accuracy"] for row in own if row["arm"] == arm} for arm in arms}
+        seeds = sorted(set.intersection(*(set(values) for values in of.values())))
+        if len(seeds) > 1:
+            found[name] = {arm: {seed: values[seed] for seed in seeds} for arm, values in of.items()}
+    return found
 
 
 def mean_of(values: Iterable[float]) -> tuple[float, float]:
@@ -153,7 +152,8 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
             texts = ["{:.1f} ± {:.1f}".format(*mean_of(values.values())) for values in found]
             console.print(f"| {name} | {' | '.join(texts)} |", soft_wrap=True)
         console.print()
-    console.print(f"seeds: {sorted(next(iter(next(iter(cells.values())).values())))}")
+    for name, of in cells.items():
+        console.print(f"{name}: seeds {', '.join(map(str, of['df-all']))}")
 
 
 def _less(these: dict[int, float], those: dict[int, float]) -> dict[int, float]:
