@@ -139,6 +139,11 @@ def mean_of(values: Iterable[float]) -> tuple[float, float]:
     return statistics.mean(listed), interval(listed)
 
 
+def in_words(mean: float, half: float, *, sign: str = "") -> str:
+    """A mean and the ends of its interval."""
+    return f"{mean:{sign}.1f} [{mean - half:{sign}.1f}, {mean + half:{sign}.1f}]"
+
+
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """Accuracies, and how far all shifts are above each other arm, seed by seed, as Markdown tables."""
     cells = by_cell(rows)
@@ -149,7 +154,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
         console.print(f"|---|{'---|' * len(others)}")
         for name, of in cells.items():
             found = [of[arm] if others is arms else _less(of["df-all"], of[arm]) for arm in others]
-            texts = ["{:.1f} ± {:.1f}".format(*mean_of(values.values())) for values in found]
+            texts = [in_words(*mean_of(values.values()), sign="" if others is arms else "+") for values in found]
             console.print(f"| {name} | {' | '.join(texts)} |", soft_wrap=True)
         console.print()
     for name, of in cells.items():
