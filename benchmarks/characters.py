@@ -29,7 +29,7 @@ from rich.table import Table
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.pretrained import SUFFIX
-from csn.classifier.thresholds import calibrate_unknown
+from csn.classifier.thresholds import calibrate_on_tasks
 from csn.data.registry import load_data
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
@@ -50,7 +50,7 @@ def ship(run: Path, data: Dataset) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:  # what is shipped is what is calibrated
         save_checkpoint(Path(folder) / "halved", tensors, metadata)
         learner, _, _ = open_model(Path(folder) / "halved")
-    found = calibrate_unknown(learner, data, way=5, shot=1, tasks=400)
+    found = calibrate_on_tasks(learner, data, way=5, shot=1, tasks=400)
     metadata |= {"unknown_threshold": found.threshold, **json.loads((run / "origin.json").read_text())}
     path = WEIGHTS / f"{NAME}{SUFFIX}"
     save_checkpoint(path, tensors, metadata)
@@ -69,7 +69,7 @@ def halved(tensor: torch.Tensor) -> torch.Tensor:
 
 def _unknowns(learner: Any, data: Dataset, threshold: float, way: int, shot: int) -> dict[str, Accuracy]:
     """Known drawings kept and unknown ones caught at a fixed threshold."""
-    found = calibrate_unknown(learner, data, way=way, shot=shot, tasks=200, threshold=threshold)
+    found = calibrate_on_tasks(learner, data, way=way, shot=shot, tasks=200, threshold=threshold)
     return {"kept": found.kept, "caught": found.caught}
 
 

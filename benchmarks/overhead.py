@@ -24,11 +24,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from csn.build import build_learner
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from csn.build import build_learner
 from csn.config import ModelConfig, load_preset
 from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically

@@ -19,7 +19,7 @@ from csn.baselines.nearest import NearestNeighbour
 from csn.building import build
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.pretrained import fingerprint
-from csn.classifier.thresholds import calibrate_unknown
+from csn.classifier.thresholds import calibrate_on_tasks
 from csn.core.model import CSN
 from csn.core.parts import NetworkKey
 from csn.data.images.strokes import load_strokes
@@ -257,11 +257,11 @@ def test_what_is_like_nothing_remembered_is_unknown(drawings):
 
 def test_calibration_keeps_what_it_promises():
     data = load_strokes(alphabets=8, characters=10)
-    found = calibrate_unknown(cnn(), data, way=2, tasks=60, find_on="val", report_on="val")
+    found = calibrate_on_tasks(cnn(), data, way=2, tasks=60, find_on="val", report_on="val")
     assert found.kept.mean == pytest.approx(0.95, abs=0.01)
     assert 0 <= found.caught.mean <= 1
     with pytest.raises(ValueError, match="between 0 and 1"):
-        calibrate_unknown(cnn(), data, keep=95)
+        calibrate_on_tasks(cnn(), data, keep=95)
 
 
 def test_vectors_and_word_numbers():

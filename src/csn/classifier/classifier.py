@@ -1,88 +1,119 @@
-"""FewShotClassifier: scikit-learn's face of a learner. Learning is describing examples, forgetting is deleting rows."""
+"""FewShotClassifier: scikit-learn's face of csn. Learning is adding examples, forgetting is deleting them."""
 
 from __future__ import annotations
 
-import copy
 import os
-from collections.abc import Hashable, Iterable
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise ImportError('FewShotClassifier needs scikit-learn 1.6 or later: pip install "csn[sklearn]"') from error
-
 from csn.allocator import keep_freed_memory
-from csn.classifier.explanation import Explanation, Source
-from csn.classifier.inputs import as_input, is_table, prepare
-from csn.classifier.labels import as_labels, class_array
-from csn.classifier.pretrained import INK, fingerprint, open_folder, open_shipped, own, shipped_threshold
+from csn.classifier import saved
+from csn.classifier.encoders.encoder import Progress
+from csn.classifier.explanation import Explanation, Source, weights_of
+from csn.classifier.inputs import Prepared, as_input
+from csn.classifier.labels import as_labels, class_array, names_for, object_array
+from csn.classifier.opening import embeds, open_source
+from csn.classifier.pretrained import INK
 from csn.classifier.remembered import Remembered
-from csn.classifier.taskfile import TaskFile, read_task, readable, same_form, write_task
-from csn.learner import FewShotLearner, InputSpec
+from csn.classifier.sources import LearnerSource, Memory, Stripped, stripped
+from csn.classifier.sources import Source as Opened
+from csn.classifier.taskfile import read_task, readable, write_task
+from csn.classifier.unknown import threshold_of
+from csn.learner import FewShotLearner
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_WRITING = threading.RLock()  # held while one memory takes the place of another, never while examples are described
+
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
-    """Learns classes from a few examples each, one forward pass per example, with no training.
+    """Learns classes from a few examples each, with no training.
 
-    model: weights that come with the package. run: instead, the folder of a trained run. learner: instead, any learner
-    (it is copied). unknown_threshold: `predict` answers None for an input whose best `similarity` to what is
-    remembered is lower: a number (`calibrate_unknown` finds one), or "calibrated" for the one that came with the
-    package's weights. device: where the learner runs.
+    Any number of threads may read while others learn or forget: each answer comes from one state of the memory.
+    After `fit`: `classes_`, `labels_` (of every remembered example), and `n_features_in_` where X was a table.
 
-    X may be arrays, tensors, pictures or file paths (see `csn.classifier.inputs`), labels anything hashable. With more
-    classes than the learner has outputs they hold a tournament (see remembered.py). After `fit`: `classes_`,
-    `labels_` (of every remembered example), `learner_`, and `n_features_in_` where X was two-dimensional.
+    Parameters
+    ----------
+    model:
+        Weights for drawings that come with the package.
+    encoder:
+        "drawings" (these weights), "text" (sentences), "photos", an encoder of one's own (a callable, a torch module,
+        anything with `.encode` or `.transform`, an `Encoder`), or None where X are vectors.
+    run:
+        Instead, the folder of a trained run, which answers by itself.
+    learner:
+        Instead, any learner (it is copied), which answers by itself.
+    head:
+        What answers from the encoder's vectors: "csn", "centroid" or "logistic"; by default "csn", of a run or learner
+        its own layers ("learner").
+    unknown_threshold:
+        `predict` answers None for an input whose best `similarity` to what is remembered is lower: a number, "own" for
+        one found on the task's own examples, "calibrated" for the one that came with the encoder, or None.
+    cache:
+        Keep what an encoder has worked out, and look it up by the content of an input.
+    batch_size:
+        Inputs that an encoder is given at once.
+    progress:
+        Called with how many inputs are encoded and how many there are.
+    device:
+        Where the learner or encoder runs.
     """
 
     def __init__(
         self,
         model: str = "characters",
         *,
+        encoder: Any = "drawings",
         run: str | os.PathLike[str] | None = None,
         learner: FewShotLearner[Any] | None = None,
-        unknown_threshold: float | Literal["calibrated"] | None = None,
+        head: Literal["csn", "centroid", "logistic", "learner"] | None = None,
+        unknown_threshold: float | Literal["own", "calibrated"] | None = None,
+        cache: bool = True,
+        batch_size: int = 64,
+        progress: Progress | None = None,
         device: str = "cpu",
     ) -> None:
         self.model = model
+        self.encoder = encoder
         self.run = run
         self.learner = learner
+        self.head = head
         self.unknown_threshold = unknown_threshold
+        self.cache = cache
+        self.batch_size = batch_size
+        self.progress = progress
         self.device = device
 
-    def fit(self, X: Any, y: Any) -> FewShotClassifier:
-        """Forget everything, then learn these examples."""
+    def fit(self, X: Any, y: Any, names: Any = None) -> FewShotClassifier:
+        """Forget everything, then learn these examples; names: what to call them (of files their paths)."""
         keep_freed_memory()
-        learner, spec = self._open()
-        prepared, spec = self._prepared(X, spec, learner, reset=True)
-        labels = as_labels(y, len(prepared))
-        remembered = Remembered(learner)
-        remembered.add(prepared, labels)
-        self.learner_, self.input_, self.remembered_ = learner, spec, remembered
-        self._set_classes()
+        source = open_source(self)
+        memory = self._extended(source, source.empty(), X, y, names, reset=True)
+        with _WRITING:
+            self._source, self.memory_ = source, memory
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> FewShotClassifier:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, names: Any = None) -> FewShotClassifier:
         """Learn more examples, of old or new classes; the same as having had them all in `fit`, in this order.
 
         classes: accepted and not needed, scikit-learn's other classifiers must know them in advance.
         """
-        if not hasattr(self, "remembered_"):
-            return self.fit(X, y)
-        prepared, _ = self._prepared(X, self.input_, self.learner_)
-        self.remembered_.add(prepared, as_labels(y, len(prepared)))
-        self._set_classes()
-        return self
+        if not hasattr(self, "memory_"):
+            return self.fit(X, y, names)
+        source = self._opened
+        return self._changed(lambda memory: self._extended(source, memory, X, y, names))
 
     def forget(self, label: Hashable = None, *, indices: int | Iterable[int] | None = None) -> FewShotClassifier:
         """Forget a class, or the remembered examples at some indices (of `labels_`); give one of the two.
@@ -90,38 +121,29 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         Afterwards predictions are, to the bit, those of a classifier that never saw them. The other examples keep their
         order, and their indices close up.
         """
-        remembered = self._remembered(empty=True)
         if (label is None) == (indices is None):
+            self._memory(empty=True)
             raise ValueError("forget takes either a label or indices=, got " + ("both" if indices else "neither"))
-        if indices is None:
-            gone = {i for i, other in enumerate(remembered.labels) if other == label}
-            if not gone:
-                raise ValueError(f"no remembered example has the label {readable(label)}: see classes_")
-        else:
-            chosen = np.atleast_1d(np.asarray(indices if isinstance(indices, int) else list(indices)))
-            if chosen.size and (
-                chosen.dtype.kind not in "iu" or int(chosen.min()) < 0 or int(chosen.max()) >= len(remembered)
-            ):
-                raise ValueError(f"indices must be whole numbers in [0, {len(remembered)}), got {chosen.tolist()}")
-            gone = {int(i) for i in chosen}
-        remembered.keep(i for i in range(len(remembered)) if i not in gone)
-        self._set_classes()
-        return self
+        chosen = None if indices is None else [indices] if isinstance(indices, int) else list(indices)
+        self._memory(empty=True)
+        return self._changed(lambda memory: memory.kept(_left(memory, label, chosen)))
 
     def predict(self, X: Any) -> np.ndarray:
         """(m,) labels; with an `unknown_threshold`, an object array with None for what is like nothing remembered."""
-        prepared = self._queries(X)
-        labels = self.classes_[self._probabilities(prepared).argmax(1)]
-        if (threshold := self.threshold()) is None:
-            return labels
-        known = self.remembered_.similarity(prepared).cpu().numpy() >= threshold
-        answers = np.full(len(labels), None, dtype=object)
-        answers[known] = labels[known]
-        return answers
+        memory, prepared = self._queries(X)
+        queries = self._opened.queries(prepared.inputs)
+        return self._answers(memory, prepared, queries, _probabilities(memory, queries))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(m, classes) probabilities in the order of `classes_`; they do not know of unknown inputs."""
-        return self._probabilities(self._queries(X))
+        memory, prepared = self._queries(X)
+        return _probabilities(memory, self._opened.queries(prepared.inputs))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """(m, classes) log probabilities in the order of `classes_`; of two classes, (m,) log odds of the second."""
+        memory, prepared = self._queries(X)
+        logs = _sorted(memory, memory.log_probabilities(self._opened.queries(prepared.inputs)).numpy())
+        return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right answers; None is a wrong one."""
@@ -131,46 +153,46 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def threshold(self) -> float | None:
         """`unknown_threshold` as a number; None to answer always."""
-        if isinstance(self.unknown_threshold, str):
-            if self.unknown_threshold != "calibrated" or self.run is not None or self.learner is not None:
-                raise ValueError(
-                    f"unknown_threshold is a number, or 'calibrated' with weights of the package, got "
-                    f"{self.unknown_threshold!r}: find one with csn.classifier.thresholds.calibrate_unknown"
-                )
-            return shipped_threshold(self.model)
-        return self.unknown_threshold
+        return threshold_of(self, getattr(self, "memory_", None))
 
     def similarity(self, X: Any) -> np.ndarray:
-        """(m,) the best cosine between the key of each input and a remembered key: what `unknown_threshold` cuts."""
-        return self.remembered_.similarity(self._queries(X)).cpu().numpy()
+        """(m,) the best cosine between each input's key and the mean key of a class: what `unknown_threshold` cuts.
+
+        Of a learner that answers by itself: between the key and a remembered one.
+        """
+        memory, prepared = self._queries(X)
+        return memory.similarity(self._opened.queries(prepared.inputs)).numpy()
 
     def explain(self, X: Any) -> list[Explanation]:
-        """Of each input: the answer and the remembered examples it came from, with their attention (eq. 3).
+        """Of each input: the answer and the remembered examples it came from, by how far each pushed it.
 
-        With more classes than outputs, the examples of the last match.
+        Of a learner that answers by itself: by their attention (eq. 3), in the last match of a tournament.
         """
-        prepared = self._queries(X)
-        attention, similarity = self.remembered_.attention(prepared), self.remembered_.similarity(prepared).tolist()
-        found, threshold = [], self.threshold()
-        for row, weights, cosine in zip(self._probabilities(prepared), attention, similarity, strict=True):
-            known = threshold is None or cosine >= threshold
-            names = self.classes_.tolist()
-            sources = [Source(i, self.remembered_.labels[i], weight) for i, weight in weights.items()]
+        memory, prepared = self._queries(X)
+        queries = self._opened.queries(prepared.inputs)
+        all_pushes = memory.pushes(queries)
+        similarity, threshold = memory.similarity(queries).tolist(), threshold_of(self, memory)
+        names = class_array(memory.labels).tolist()
+        found = []
+        for i, (row, pushes) in enumerate(zip(_probabilities(memory, queries), all_pushes, strict=True)):
+            known = threshold is None or (similarity[i] >= threshold and not prepared.foreign[i])
+            weights = weights_of(pushes)
+            sources = [Source(j, memory.labels[j], weights[j], push, memory.names[j]) for j, push in pushes.items()]
             found.append(
                 Explanation(
                     names[int(row.argmax())] if known else None,
                     dict(zip(names, row.tolist(), strict=True)),
-                    cosine,
-                    tuple(sorted(sources, key=lambda source: -source.weight)),
+                    similarity[i],
+                    tuple(sorted(sources, key=lambda source: (-source.weight, -source.push))),
                 )
             )
         return found
 
     def explain_figure(self, X: Any, *, title: str = "") -> Figure:
-        """A picture of `explain`: a row per input, with the remembered examples that it was recognised by."""
+        """A picture of `explain`, of drawings: a row per input, with the examples that it was recognised by."""
         from csn.plots.episodes import explanation_figure
 
-        prepared = self._queries(X)
+        prepared = self._queries(X)[1].inputs
         rows = [
             (
                 "unknown" if found.label is None else str(found.label),
@@ -179,22 +201,46 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             )
             for found in self.explain(X)
         ]
-        examples = as_input(torch.stack(self.remembered_.inputs))
-        return explanation_figure(as_input(prepared), examples, rows, title=title)
+        return explanation_figure(as_input(prepared), as_input(self.inputs_), rows, title=title)
+
+    def answers(self, X: Any, frame: Literal["pandas", "polars"] = "pandas") -> Any:
+        """A data frame with a row for each input: label, probability, similarity, and the example it is most like."""
+        memory, prepared = self._queries(X)
+        queries = self._opened.queries(prepared.inputs)
+        library = __import__(frame)
+        proba = _probabilities(memory, queries)
+        return library.DataFrame(
+            {
+                "label": self._answers(memory, prepared, queries, proba).tolist(),
+                "probability": proba.max(1),
+                "similarity": memory.similarity(queries).numpy(),
+            }
+        )
+
+    def kneighbors(
+        self, X: Any, n_neighbors: int = 5, return_distance: bool = True
+    ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
+        """(m, n_neighbors) the remembered examples most like each input, as indices of `labels_`, and 1 - cosine."""
+        memory, prepared = self._queries(X)
+        if isinstance(memory, Remembered):
+            raise ValueError('a learner that answers by itself has no neighbours: use head="csn"')
+        cosines, indices = memory.nearest(self._opened.queries(prepared.inputs), n_neighbors)
+        return (1 - cosines, indices) if return_distance else indices
+
+    @available_if(embeds)  # type: ignore[untyped-decorator]
+    def transform(self, X: Any) -> np.ndarray:
+        """(m, d) the embeddings of X."""
+        _, prepared = self._queries(X, empty=True)
+        return self._opened.embedded(prepared.inputs).numpy()
+
+    @available_if(embeds)  # type: ignore[untyped-decorator]
+    def fit_transform(self, X: Any, y: Any) -> np.ndarray:
+        """The embeddings of what is learned."""
+        return self.fit(X, y).transform(X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what is remembered as one small file (docs/task_format.md); the learner's weights are not in it."""
-        remembered = self._remembered()
-        about = {
-            "model": None if self.run is not None or self.learner is not None else self.model,
-            "made_with": "learner" if self.learner is not None else "run" if self.run is not None else "model",
-            "fingerprint": fingerprint(self.learner_),
-            "way": self.learner_.way,
-            "input": list(self.input_.shape),
-            "unknown_threshold": self.threshold(),
-        }
-        inputs = torch.stack(remembered.inputs)
-        write_task(Path(path), TaskFile(inputs, list(remembered.labels), remembered.first_rows(), about))
+        """Write what is remembered as one small file (docs/task_format.md); no weights are in it."""
+        write_task(Path(path), saved.task_of(self, self._memory(), self._opened))
 
     @classmethod
     def load(
@@ -203,90 +249,67 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         *,
         run: str | os.PathLike[str] | None = None,
         learner: FewShotLearner[Any] | None = None,
+        encoder: Any = "drawings",
         device: str = "cpu",
     ) -> FewShotClassifier:
-        """A classifier as it was saved. A task made with a run or learner of your own needs the same one again."""
+        """A classifier as it was saved. A task made with a run, learner or encoder of your own needs the same again."""
         task = read_task(Path(path))
-        name, threshold = task.about.get("model"), task.about.get("unknown_threshold")
-        if name is None and run is None and learner is None:
-            raise ValueError(f"{path} was made with a model of your own: give the same run= or learner= again")
-        if threshold is not None and not isinstance(threshold, float | int):
-            raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
-        loaded = cls(
-            name if isinstance(name, str) else "characters",
-            run=run,
-            learner=learner,
-            unknown_threshold=threshold,
-            device=device,
-        )
-        loaded._restore(path, *loaded._open(), task)
+        loaded = cls(**saved.parameters(path, task, run, learner, encoder), device=device)
+        source = open_source(loaded)
+        loaded._take_over(source, saved.memory_of(path, source, task))
         return loaded
 
     def blank(self) -> FewShotClassifier:
         """A classifier that remembers nothing yet and shares this one's model, which is opened once for all of them."""
-        if not hasattr(self, "learner_"):
-            self.learner_, spec = self._open()
-            self.input_ = spec or INK
-        other = copy.copy(self)
-        other.remembered_ = Remembered(self.learner_)
-        other._set_classes()
+        if not hasattr(self, "_source"):
+            self._source = open_source(self)
+        other = type(self)(**self.get_params(deep=False))
+        other._source, other.memory_ = self._source, self._source.empty()
         return other
 
     def recall(self, inputs: Tensor, labels: Iterable[Hashable]) -> FewShotClassifier:
         """Add examples in the form of `inputs_`, as they are; each is described when it is first needed."""
-        names = list(labels)
-        self._remembered(empty=True).restore(inputs, names, [{} for _ in names])
-        self._set_classes()
-        return self
+        given, source = list(labels), self._opened
+        none = [None] * len(given)
+        return self._changed(lambda memory: source.extended(memory, inputs, given, none, now=False))
 
     def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:
         """Remember what a task file made with this very (opened) model holds, and nothing else."""
-        self._restore(path, self.learner_, self.input_, read_task(Path(path)))
+        source = self._opened
+        self._take_over(source, saved.memory_of(path, source, read_task(Path(path))))
         return self
 
-    def _restore(self, path: Any, learner: FewShotLearner[Any], spec: InputSpec | None, task: TaskFile) -> None:
-        """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
-        if fingerprint(learner) != task.about.get("fingerprint"):
-            raise ValueError(f"{path} was made with other weights than these: give the run or learner it was made with")
-        inputs, given = task.inputs, task.about.get("input")
-        if not isinstance(given, list) or not all(type(size) is int for size in given):
-            raise ValueError(f"{path} does not hold a whole task: its input shape is {given!r}")
-        wanted = tuple(given)
-        spec = spec or InputSpec(wanted)
-        remembered = Remembered(learner)
-        kept = torch.uint8 if spec.is_image else torch.int64 if spec.vocabulary is not None else remembered.dtype
-        if wanted != spec.shape or inputs.dtype != kept or (spec.vocabulary is None and inputs.shape[1:] != wanted):
-            raise ValueError(f"{path} does not fit its model: inputs are {tuple(inputs.shape[1:])} {inputs.dtype}")
-        if spec.vocabulary is not None:
-            inputs = prepare(inputs, spec)
-        rows = [{int(row.labels[0, 0]): row.to(remembered.device)} for row in task.rows]
-        remembered.restore(inputs, task.labels, rows or [{} for _ in task.labels])
-        slots = [remembered.order.index(label) % learner.way for label in task.labels]
-        if task.about.get("way") != learner.way or (rows and [next(iter(row)) for row in rows] != slots):
-            raise ValueError(f"{path} does not fit its labels: rows are written for other outputs")
-        if rows and not same_form(task.rows[0], remembered._described(inputs[0], 0)[0].to("cpu")):
-            raise ValueError(f"{path} does not fit its model: its memory has another form")
-        self.learner_, self.input_, self.remembered_ = learner, spec, remembered
-        if len(spec.shape) == 1 and spec.vocabulary is None:
-            self.n_features_in_ = spec.shape[0]
-        self._set_classes()
+    @property
+    def classes_(self) -> np.ndarray:
+        """The different labels: sorted where all are numbers or all are strings, else in the order of appearance."""
+        return class_array(self._memory(empty=True).labels)
 
     @property
     def labels_(self) -> np.ndarray:
         """(n,) the label of every remembered example."""
-        labels = self._remembered(empty=True).labels
-        array = np.empty(len(labels), dtype=object)
-        array[:] = labels
-        return array
+        return object_array(self._memory(empty=True).labels)
 
     @property
     def inputs_(self) -> Tensor:
-        """(n, *input) every remembered example as the learner takes it; images are bytes, ink is 255."""
-        inputs = self._remembered(empty=True).inputs
-        return torch.stack(inputs) if inputs else torch.empty(0, *self.input_.shape, dtype=torch.uint8)
+        """(n, *input) every remembered example as the learner takes it, images as bytes, ink 255; no encoder's."""
+        memory, spec = self._memory(empty=True), self.input_
+        if spec is None or (len(memory) and not memory.inputs):
+            raise AttributeError("an encoder's inputs are not kept, their keys alone are: see transform")
+        return torch.stack(memory.inputs) if len(memory) else torch.empty(0, *spec.shape, dtype=torch.uint8)
+
+    @property
+    def learner_(self) -> Any:
+        """The learner that answers or makes the keys; None where an encoder makes them."""
+        return self._opened.learner
+
+    @property
+    def input_(self) -> Any:
+        """What that learner takes, an `InputSpec`; None where an encoder makes the keys."""
+        source = self._opened
+        return (source.spec or INK) if isinstance(source, LearnerSource) else None
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "remembered_")
+        return hasattr(self, "memory_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -294,49 +317,111 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.string = True
         return tags
 
-    def _open(self) -> tuple[FewShotLearner[Any], InputSpec | None]:
-        """The learner on its device, and what it takes (None: to be seen from the examples)."""
-        if self.run is not None and self.learner is not None:
-            raise ValueError("a classifier has one model: give run= or learner=, not both")
-        learner: FewShotLearner[Any]
-        spec: InputSpec | None
-        if self.learner is not None:
-            learner, spec = own(self.learner)
-        elif self.run is not None:
-            learner, spec = open_folder(Path(self.run))
-        else:
-            learner, spec = open_shipped(self.model)
-        return learner.to(self.device), spec
+    def __getstate__(self) -> Any:
+        """Without what is opened again when it is needed: weights, and what follows from the examples."""
+        state = dict(super().__getstate__())
+        state.pop("_source", None)
+        if "memory_" in state:
+            state["memory_"] = stripped(state["memory_"])
+        return state
 
-    def _prepared(
-        self, X: Any, spec: InputSpec | None, learner: FewShotLearner[Any], *, reset: bool = False
-    ) -> tuple[Tensor, InputSpec]:
-        """Examples as the learner takes them, and its specification."""
-        if hasattr(X, "__array__") and not hasattr(X, "shape") and not hasattr(X, "getbands"):
-            X = np.asarray(X)
-        if spec is None:
-            spec = InputSpec((np.shape(X)[1],)) if not isinstance(X, Tensor) and is_table(X) else INK
-        if spec.vocabulary is None and not isinstance(X, Tensor) and (len(spec.shape) == 1 or is_table(X)):
-            X = validate_data(self, X, reset=reset, dtype="numeric")
-        dtype = next((parameter.dtype for parameter in learner.parameters()), torch.get_default_dtype())
-        return prepare(X, spec, dtype), spec
+    @property
+    def _opened(self) -> Opened:
+        """What answers; after unpickling it is opened anew."""
+        if not hasattr(self, "_source"):
+            check_is_fitted(self)
+            source = open_source(self)
+            with _WRITING:
+                if not hasattr(self, "_source"):
+                    held: Any = self.memory_
+                    if isinstance(held, Stripped):
+                        self.memory_ = source.adopted(held)
+                    self._source = source
+        return self._source
 
-    def _queries(self, X: Any) -> Tensor:
-        self._remembered()
-        return self._prepared(X, self.input_, self.learner_)[0]
+    def _extended(self, source: Opened, memory: Memory, X: Any, y: Any, names: Any, *, reset: bool = False) -> Memory:
+        """A memory with more examples; nothing is changed if they cannot be learned."""
+        prepared = self._prepared(source, X, reset=reset)
+        labels = as_labels(y, len(prepared.inputs))
+        if prepared.foreign.any():
+            _warn_of_photographs(int(prepared.foreign.sum()), len(labels), "learned all the same")
+        return source.extended(memory, prepared.inputs, labels, names_for(names, X, len(labels)))
 
-    def _remembered(self, *, empty: bool = False) -> Remembered:
+    def _changed(self, change: Callable[[Memory], Memory]) -> FewShotClassifier:
+        """Put a changed memory in the place of the old one, at once; begin again if another thread was faster."""
+        self._opened  # noqa: B018 (relinks a memory that was unpickled)
+        while True:
+            before = self.memory_
+            after = change(before)
+            with _WRITING:
+                if self.memory_ is before:
+                    self.memory_ = after
+                    return self
+
+    def _take_over(self, source: Opened, memory: Memory) -> None:
+        with _WRITING:
+            self._source, self.memory_ = source, memory
+        if (width := saved.width(source, memory)) is not None:
+            self.n_features_in_ = width
+
+    def _answers(self, memory: Memory, prepared: Prepared, queries: Tensor, proba: np.ndarray) -> np.ndarray:
+        labels = class_array(memory.labels)[proba.argmax(1)]
+        if (threshold := threshold_of(self, memory)) is None:
+            return labels
+        answers = np.full(len(labels), None, dtype=object)
+        known = ~prepared.foreign & (memory.similarity(queries).numpy() >= threshold)
+        answers[known] = labels[known]
+        return answers
+
+    def _prepared(self, source: Opened, X: Any, *, reset: bool = False) -> Prepared:
+        return source.prepared(X, lambda table: validate_data(self, table, reset=reset, dtype="numeric"))
+
+    def _queries(self, X: Any, *, empty: bool = False) -> tuple[Memory, Prepared]:
+        """One state of the memory, and what is asked of it."""
+        memory = self._memory(empty=empty)
+        prepared = self._prepared(self._opened, X)
+        if prepared.foreign.any() and self.unknown_threshold is None:
+            _warn_of_photographs(int(prepared.foreign.sum()), len(prepared.foreign), "answered all the same")
+        return memory, prepared
+
+    def _memory(self, *, empty: bool = False) -> Memory:
         """What is remembered, or NotFittedError."""
         check_is_fitted(self)
-        if not len(self.remembered_) and not empty:
+        self._opened  # noqa: B018 (relinks a memory that was unpickled)
+        memory = self.memory_
+        if not len(memory) and not empty:
             raise NotFittedError("every example was forgotten: learn some with fit or partial_fit first")
-        return self.remembered_
+        return memory
 
-    def _probabilities(self, prepared: Tensor) -> np.ndarray:
-        """(m, classes) in the order of `classes_`."""
-        probabilities = self.remembered_.log_probabilities(prepared).exp()
-        number = {label: c for c, label in enumerate(self.remembered_.order)}
-        return probabilities[:, [number[label] for label in self.classes_.tolist()]].numpy()
 
-    def _set_classes(self) -> None:
-        self.classes_ = class_array(self.remembered_.labels)
+def _probabilities(memory: Memory, queries: Tensor) -> np.ndarray:
+    """(m, classes) in the order of `classes_`."""
+    return _sorted(memory, memory.log_probabilities(queries).exp().numpy())
+
+
+def _sorted(memory: Memory, columns: np.ndarray) -> np.ndarray:
+    """Columns of classes in the order of their appearance -> in the order of `classes_`."""
+    number = {label: c for c, label in enumerate(memory.order)}
+    return columns[:, [number[label] for label in class_array(memory.labels).tolist()]]
+
+
+def _left(memory: Memory, label: Hashable, indices: list[Any] | None) -> list[int]:
+    """The examples that are left when a label, or some indices, are forgotten."""
+    if indices is None:
+        left = [i for i, other in enumerate(memory.labels) if other != label]
+        if len(left) == len(memory):
+            raise ValueError(f"no remembered example has the label {readable(label)}: see classes_")
+        return left
+    chosen = np.atleast_1d(np.asarray(indices))
+    if chosen.size and (chosen.dtype.kind not in "iu" or int(chosen.min()) < 0 or int(chosen.max()) >= len(memory)):
+        raise ValueError(f"indices must be whole numbers in [0, {len(memory)}), got {chosen.tolist()}")
+    gone = set(chosen.tolist())
+    return [i for i in range(len(memory)) if i not in gone]
+
+
+def _warn_of_photographs(count: int, total: int, what: str) -> None:
+    warnings.warn(
+        f"{count} of {total} inputs are no drawings of ink on plain paper, and are {what}: use encoder='photos' for "
+        f"photographs, or set unknown_threshold",
+        stacklevel=4,
+    )

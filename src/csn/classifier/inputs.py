@@ -12,12 +12,14 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from csn.classifier.guard import is_foreign
 from csn.data.images.area import area_matrix
 from csn.data.text.sentences import MARKERS
 from csn.learner import InputSpec
@@ -31,7 +33,20 @@ FAINT = 0.5  # ink weaker than this is pencil or a grey scan: stretched to full 
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as in pillow
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Examples as a learner takes them. foreign: (n,) whether each is no pen drawing, where drawings are expected."""
+
+    inputs: Tensor
+    foreign: np.ndarray
+
+
 def prepare(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Examples as a learner takes them: the inputs of `prepare_checked`."""
+    return prepare_checked(x, spec, dtype).inputs
+
+
+def prepare_checked(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Prepared:
     """Examples as (n, *shape): uint8 for images, int64 for sentences, `dtype` for vectors.
 
     Images: (n, h, w), (n, h, w, channels) or (n, h * h) arrays and tensors (tensors also channels first), one picture
@@ -39,19 +54,24 @@ def prepare(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Tens
     numbers (n, T), or strings with one word replaced by <blank>. Anything else: arrays (n, *shape) or (n, numbers).
     """
     if spec.vocabulary is not None:
-        return _sentences(x, spec)
+        return _unquestioned(_sentences(x, spec))
     if not spec.is_image:
-        return _vectors(x, spec, dtype)
+        return _unquestioned(_vectors(x, spec, dtype))
     images = list(_each_image(x))
     if not images:
         raise ValueError("no examples: expected at least one image, got an empty batch")
-    rows = []
+    rows, foreign = [], []
     for i, image in enumerate(images):
         try:
             rows.append(_colours(image, spec.shape) if spec.shape[0] == 3 else _ink(image, spec.shape))
         except ValueError as error:
             raise ValueError(f"image {i}: {error}" if len(images) > 1 else str(error)) from error
-    return torch.from_numpy(np.stack(rows))
+        foreign.append(spec.shape[0] == 1 and is_foreign(_levels(image)))
+    return Prepared(torch.from_numpy(np.stack(rows)), np.array(foreign))
+
+
+def _unquestioned(inputs: Tensor) -> Prepared:
+    return Prepared(inputs, np.zeros(len(inputs), dtype=bool))
 
 
 def as_input(prepared: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -111,6 +131,11 @@ def _from_pillow(image: Any) -> np.ndarray:
 
 def _each_image(x: Any) -> Iterator[np.ndarray]:
     """(h, w, channels) arrays, one per example."""
+    yield from map(one_image, each_item(x))
+
+
+def each_item(x: Any) -> Iterator[Any]:
+    """Pictures one by one: of an array its first axis."""
     if isinstance(x, str | os.PathLike) or hasattr(x, "getbands"):
         x = [x]
     if isinstance(x, Tensor):
@@ -120,6 +145,11 @@ def _each_image(x: Any) -> Iterator[np.ndarray]:
         x = x.numpy()
     if isinstance(x, np.ndarray) and x.dtype != object:
         if x.ndim == 2:
+            if x.dtype != np.uint8 and x.dtype != bool:
+                raise ValueError(
+                    f"a table of numbers {x.shape} where pictures are expected: use encoder=None if its rows are "
+                    f"vectors, or reshape them to (n, height, width) if they are pictures"
+                )
             side = math.isqrt(x.shape[1])
             if side * side != x.shape[1] or side == 0:
                 raise ValueError(
@@ -133,10 +163,10 @@ def _each_image(x: Any) -> Iterator[np.ndarray]:
             raise ValueError(f"images come as (n, h, w), (n, h, w, channels) or (n, h * h), got shape {x.shape}")
     elif not isinstance(x, Sequence | np.ndarray) and not hasattr(x, "__iter__"):
         raise ValueError(f"expected arrays, tensors, pictures or file paths, got {type(x).__name__}")
-    yield from map(_one_image, x)
+    yield from x
 
 
-def _one_image(item: Any) -> np.ndarray:
+def one_image(item: Any) -> np.ndarray:
     """One picture as (h, w, channels)."""
     if isinstance(item, str | os.PathLike):
         return open_image(item)
@@ -228,6 +258,25 @@ def _colours(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     rows, columns = area_matrix(levels.shape[0], shape[1]), area_matrix(levels.shape[1], shape[2])
     small = np.stack([rows @ levels[..., c] @ columns.T for c in range(3)])
     return np.rint(255 * small.clip(0, 1)).astype(np.uint8)
+
+
+def to_rgb(image: np.ndarray, side: int) -> np.ndarray:
+    """A photograph as (side, side, 3) uint8: its shorter side fits, and what is longer is cut at both ends.
+
+    What is transparent becomes white.
+    """
+    from PIL import Image
+
+    levels = _levels(image)
+    if levels.shape[2] == 4:
+        levels = levels[..., :3] * levels[..., 3:] + (1 - levels[..., 3:])
+    pixels = np.rint(255 * levels.clip(0, 1)).astype(np.uint8)
+    pixels = pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
+    height, width, _ = pixels.shape
+    cut = min(height, width)
+    left, top = (width - cut) / 2, (height - cut) / 2
+    box = (left, top, left + cut, top + cut)
+    return np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0))
 
 
 def _vectors(x: Any, spec: InputSpec, dtype: torch.dtype) -> Tensor:

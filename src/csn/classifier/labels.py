@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, column_or_1d
 from torch import Tensor
+
+from csn.classifier.collect import names_of
 
 PLAIN = ({bool}, {int}, {float}, {str})
 
@@ -25,7 +27,7 @@ def as_labels(y: Any, count: int) -> list[Hashable]:
         y = column_or_1d(np.asarray(y), warn=True)
     if isinstance(y, np.ndarray) and y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
-    items = [item.item() if isinstance(item, np.generic) else item for item in y]
+    items = [_plain(item) for item in y]
     for item in items:
         if not isinstance(item, Hashable) or not _whole(item):
             raise ValueError(f"a label must be hashable, got {item!r}: use tuples instead of lists")
@@ -41,6 +43,21 @@ def as_labels(y: Any, count: int) -> list[Hashable]:
     return items
 
 
+def _plain(item: Any) -> Any:
+    """NumPy's booleans, numbers and strings as Python's own; others as they are, for dates would become numbers."""
+    return item.item() if isinstance(item, np.bool_ | np.number | np.str_ | np.bytes_) else item
+
+
+def names_for(names: Any, X: Any, count: int) -> list[str | None]:
+    """What to call the examples: as given, or their files."""
+    if names is None:
+        return names_of(X, count)
+    called = [None if name is None else str(name) for name in ([names] if isinstance(names, str) else names)]
+    if len(called) != count:
+        raise ValueError(f"{count} examples need as many names, got {len(called)}")
+    return called
+
+
 def _whole(item: Hashable) -> bool:
     """Whether it can be hashed, its parts too: a tuple may hold a list."""
     try:
@@ -53,9 +70,16 @@ def _whole(item: Hashable) -> bool:
 def class_array(labels: Iterable[Hashable]) -> np.ndarray:
     """The different labels: sorted where all are numbers or all are strings, else in the order of their appearance."""
     different: list[Any] = list(dict.fromkeys(labels))
-    kinds = {type(label) for label in different}
-    if kinds in PLAIN and not any(isinstance(label, str) and label.endswith("\0") for label in different):
-        return np.array(sorted(different))
-    classes = np.empty(len(different), dtype=object)
-    classes[:] = different
-    return classes
+    if {type(label) for label in different} in PLAIN:
+        array = np.array(sorted(different))
+        plain = array.dtype.kind in "bfU" or array.dtype == np.int64
+        if plain and array.tolist() == sorted(different):  # not so for strings that end in NUL
+            return array
+    return object_array(different)
+
+
+def object_array(items: Sequence[Any]) -> np.ndarray:
+    """(n,) of objects as they are: NumPy would turn tuples into rows, and numbers and strings into strings."""
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array

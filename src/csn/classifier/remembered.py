@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,20 +27,27 @@ QUERIES_PER_CALL = 128
 
 
 class Remembered:
-    """Prepared inputs and labels, and for a learner with a memory one row per example.
+    """Prepared inputs and labels, and for a learner with a memory one row per example. Learning makes a new one.
 
     A row depends on its example and slot alone, because each example is described by itself at the learner's full way.
     Adding examples therefore adds rows, and forgetting leaves rows out; what is left is what would be there had the
     forgotten examples never come, to the bit. Learners of other kinds describe their whole support anew.
     """
 
-    def __init__(self, learner: FewShotLearner[Any]) -> None:
+    def __init__(
+        self,
+        learner: FewShotLearner[Any],
+        inputs: Sequence[Tensor] = (),
+        labels: Sequence[Hashable] = (),
+        names: Sequence[str | None] = (),
+        rows: Sequence[dict[int, TaskMemory]] = (),
+    ) -> None:
         self.learner = learner
-        self.inputs: list[Tensor] = []
-        self.labels: list[Hashable] = []
-        self.order: list[Hashable] = []
-        self._rows: list[dict[int, TaskMemory]] = []
-        self._numbers: list[int] = []  # the class of each example
+        self.inputs, self.labels, self.names = tuple(inputs), tuple(labels), tuple(names)
+        self.order = list(dict.fromkeys(self.labels))
+        number = {label: c for c, label in enumerate(self.order)}
+        self._rows = list(rows)
+        self._numbers = [number[label] for label in self.labels]  # the class of each example
         self._plain: bool | None = None
         self._tasks: dict[tuple[int, tuple[int, ...]], Any] = {}  # of the first round
         like = next(iter(learner.parameters()), torch.empty(0))
@@ -48,42 +56,49 @@ class Remembered:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def add(self, inputs: Tensor, labels: Sequence[Hashable]) -> None:
-        """Remember prepared examples (n, *input)."""
-        # Rows are written before anything is changed: a failure leaves all as it was.
+    def added(self, inputs: Tensor, labels: Sequence[Hashable], names: Sequence[str | None]) -> Remembered:
+        """This memory with more prepared examples (n, *input)."""
         order = list(dict.fromkeys([*self.labels, *labels]))
         number = {label: c for c, label in enumerate(order)}
         slots = [number[label] % self.learner.way for label in labels]
         plain = self.is_plain(inputs[0]) if len(inputs) else True
-        self.restore(
-            inputs, labels, [{} if plain else self._described(x, s) for x, s in zip(inputs, slots, strict=True)]
+        rows = [{} if plain else self._described(x, s) for x, s in zip(inputs, slots, strict=True)]
+        return self.restored(inputs, labels, names, rows)
+
+    def restored(
+        self,
+        inputs: Tensor,
+        labels: Sequence[Hashable],
+        names: Sequence[str | None],
+        rows: Sequence[dict[int, TaskMemory]],
+    ) -> Remembered:
+        """This memory with examples whose rows are known already, or are made when they are first needed."""
+        return Remembered(
+            self.learner,
+            [*self.inputs, *inputs],
+            [*self.labels, *labels],
+            [*self.names, *names],
+            [*self._rows, *rows],
         )
 
-    def restore(self, inputs: Tensor, labels: Sequence[Hashable], rows: Sequence[dict[int, TaskMemory]]) -> None:
-        """Append examples whose rows are known already."""
-        self.inputs += list(inputs)
-        self.labels += labels
-        self._rows += rows
-        self._renumber()
-
-    def keep(self, indices: Iterable[int]) -> None:
-        """Forget all examples but these; those whose slot changes are described again when they are next needed."""
+    def kept(self, indices: Iterable[int]) -> Remembered:
+        """Only some of the examples; those whose slot changes are described again when they are next needed."""
         kept = sorted(set(indices))
-        self.inputs, self.labels = [self.inputs[i] for i in kept], [self.labels[i] for i in kept]
-        self._rows = [self._rows[i] for i in kept]
-        self._renumber()
-        self._rows = [
-            {slot: row for slot, row in rows.items() if slot in self._slots(c)}
-            for c, rows in zip(self._numbers, self._rows, strict=True)
+        inputs, labels = [self.inputs[i] for i in kept], [self.labels[i] for i in kept]
+        left = Remembered(self.learner, inputs, labels, [self.names[i] for i in kept])
+        left._rows = [
+            {slot: row for slot, row in dict(self._rows[i]).items() if slot in left._slots(c)}
+            for c, i in zip(left._numbers, kept, strict=True)
         ]
+        return left
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p of each class, in `order`: prepared queries (m, *input) -> (m, C)."""
         parts = [self._tournament(part)[0] for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
         return torch.cat(parts).double().log_softmax(-1)
 
-    def attention(self, x: Tensor) -> list[dict[int, float]]:
-        """Of each prepared query: the weight of every example in the match that decided (eq. 3)."""
+    def pushes(self, x: Tensor) -> list[dict[int, float]]:
+        """Of each prepared query: the attention of every example in the match that decided (eq. 3)."""
         if not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} has no attention over its examples: explain needs a CSN")
         found = []
@@ -99,19 +114,31 @@ class Remembered:
     @torch.no_grad()
     def similarity(self, x: Tensor) -> Tensor:
         """The cosine of each prepared query's key and the key most like it in memory: (m, *input) -> (m,)."""
+        keys, parts = self._keys(), as_input(x, self.dtype).split(QUERIES_PER_CALL)
         network = self.learner.embedding_network
-        if network is None or not self.learner.attends or self.is_plain():
+        assert network is not None
+        cosines = [F.normalize(network(part.to(self.device)), dim=-1) @ keys.T for part in parts]
+        return torch.cat(cosines).amax(-1).cpu()
+
+    def same_class_similarity(self) -> np.ndarray:
+        """Of every example of a class with two or more: the best cosine to another of its class."""
+        keys, numbers = self._keys(), torch.tensor(self._numbers)
+        other = (numbers[:, None] == numbers[None, :]).fill_diagonal_(False)
+        best = (keys @ keys.T).cpu().masked_fill(~other, -torch.inf).amax(-1)
+        return best[torch.isfinite(best)].numpy()
+
+    def _keys(self) -> Tensor:
+        """(n, d) of length 1."""
+        if self.learner.embedding_network is None or not self.learner.attends or self.is_plain():
             raise ValueError(f"{type(self.learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
         rows = [self.row(i, c % self.learner.way).keys[0] for i, c in enumerate(self._numbers)]
-        keys = F.normalize(torch.cat(rows), dim=-1)
-        parts = as_input(x, self.dtype).split(QUERIES_PER_CALL)
-        return torch.cat([(F.normalize(network(part.to(self.device)), dim=-1) @ keys.T).amax(-1) for part in parts])
+        return F.normalize(torch.cat(rows), dim=-1)
 
     def row(self, index: int, slot: int) -> TaskMemory:
         """The memory row of an example at an output."""
         rows = self._rows[index]
         if slot not in rows:
-            rows |= self._described(self.inputs[index], slot)
+            rows.update(self._described(self.inputs[index], slot))  # one step: readers in other threads see all or none
         return rows[slot]
 
     def first_rows(self) -> list[TaskMemory]:
@@ -124,12 +151,6 @@ class Remembered:
             example = self.inputs[0] if x is None else x
             self._plain = not isinstance(self._described(example, 0)[0], TaskMemory)
         return self._plain
-
-    def _renumber(self) -> None:
-        self.order = list(dict.fromkeys(self.labels))
-        number = {label: c for c, label in enumerate(self.order)}
-        self._numbers = [number[label] for label in self.labels]
-        self._tasks = {}
 
     def _slots(self, c: int) -> set[int]:
         """The slots of a class in all rounds."""

@@ -19,15 +19,23 @@ from csn import __version__
 from csn.core.memory import DenseValues, GatedValues, LayerValues, TaskMemory, join
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 
-KIND, VERSION = "csn-task", 1
+KIND = "csn-task"
+WITH_ROWS, WITH_KEYS = 1, 2  # versions
 REMEDY = "take another copy, or learn the task again with csn adapt"
 
 
 @dataclass(frozen=True)
 class TaskFile:
-    """inputs: (n, *input) as prepared; rows: one memory row per example, or none; about: everything else."""
+    """A task.
 
-    inputs: Tensor
+    inputs: (n, *input) as prepared, or None where they are not kept.
+    keys: (n, d) where a head answers from them, or None where a learner answers by itself.
+    rows: one memory row per example, or none.
+    about: everything else.
+    """
+
+    inputs: Tensor | None
+    keys: Tensor | None
     labels: list[Hashable]
     rows: list[TaskMemory]
     about: dict[str, Any]
@@ -41,8 +49,9 @@ def write_task(path: Path, task: TaskFile) -> None:
                 f"a task file carries labels that are strings, numbers or booleans, got {label!r} of type "
                 f"{type(label).__name__}: learn the examples with such labels before saving"
             )
-    tensors = {"inputs": task.inputs}
-    about = task.about | {"kind": KIND, "task_version": VERSION, "csn": __version__, "labels": task.labels}
+    tensors = {name: part for name, part in (("inputs", task.inputs), ("keys", task.keys)) if part is not None}
+    version = WITH_ROWS if task.keys is None else WITH_KEYS
+    about = task.about | {"kind": KIND, "task_version": version, "csn": __version__, "labels": task.labels}
     if task.rows:
         memory = join(task.rows)
         tensors |= {"keys": memory.keys[0], "slots": memory.labels[0]}
@@ -62,8 +71,8 @@ def read_task(path: Path) -> TaskFile:
         raise ValueError(f"{path} is no task file: {REMEDY}") from error
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ValueError(f"{path} is no task file of csn but another kind of checkpoint: give one that `save` wrote")
-    if about.get("task_version") != VERSION:
-        raise ValueError(f"{path} is a task of version {about.get('task_version')}, this csn reads {VERSION}: upgrade")
+    if about.get("task_version") not in (WITH_ROWS, WITH_KEYS):
+        raise ValueError(f"{path} is a task of version {about.get('task_version')}, this csn reads 1 and 2: upgrade")
     try:
         return _unpacked(tensors, about)
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, ValueError, OverflowError) as error:
@@ -71,7 +80,7 @@ def read_task(path: Path) -> TaskFile:
 
 
 def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> TaskFile:
-    labels, inputs = about["labels"], tensors["inputs"]
+    labels, inputs = about["labels"], tensors.get("inputs")
     if not isinstance(labels, list) or any(type(label) not in (str, int, float, bool) for label in labels):
         raise ValueError("labels must be strings, numbers or booleans")
     if any(isinstance(label, float) and not math.isfinite(label) for label in labels):
@@ -80,8 +89,15 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> TaskFile:
         raise ValueError(f"{len(labels)} labels need as many rows of every tensor")
     if any(tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
         raise ValueError("it holds NaN or infinite values")
+    if about["task_version"] == WITH_KEYS:
+        keys, _ = tensors["keys"], about["head"]
+        if keys.ndim != 2 or not keys.is_floating_point() or not keys.shape[1]:
+            raise ValueError(f"keys are (n, d) numbers, got {tuple(keys.shape)} {keys.dtype}")
+        return TaskFile(inputs, keys, labels, [], about)
+    if inputs is None:
+        raise ValueError("it holds no inputs")
     if "layers" not in about:
-        return TaskFile(inputs, labels, [], about)
+        return TaskFile(inputs, None, labels, [], about)
     layers = tuple(
         _unpack(
             {
@@ -94,7 +110,7 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> TaskFile:
         for t, description in enumerate(about["layers"])
     )
     memory = TaskMemory(tensors["keys"][None], layers, tensors["slots"][None].long(), int(about["way"]))
-    return TaskFile(inputs, labels, [memory.rows([i]) for i in range(len(labels))], about)
+    return TaskFile(inputs, None, labels, [memory.rows([i]) for i in range(len(labels))], about)
 
 
 def _pack(layer: LayerValues) -> tuple[dict[str, Tensor], dict[str, Any]]:

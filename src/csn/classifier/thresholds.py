@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from csn.classifier.labels import as_labels
+from csn.classifier.parameters import Compares
 from csn.data.source import Dataset, EpisodeSource, Split
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
 from csn.learner import FewShotLearner
@@ -25,7 +27,7 @@ class UnknownCalibration(NamedTuple):
     caught: Accuracy
 
 
-def calibrate_unknown(
+def calibrate_on_tasks(
     learner: FewShotLearner[Any],
     data: Dataset,
     *,
@@ -55,6 +57,26 @@ def calibrate_unknown(
     known, unknown = _similarities(learner, data, report_on, way, shot, queries, tasks, device)
     kept, caught = (known >= threshold).mean(1), (unknown < threshold).mean(1)
     return UnknownCalibration(threshold, summarise(kept.tolist()), summarise(caught.tolist()))
+
+
+def calibrate_unknown(classifier: Compares, X: Any, y: Any, *, keep: float = 0.95) -> UnknownCalibration:
+    """The `unknown_threshold` that keeps a share `keep` of new examples of the classes that a classifier has learned.
+
+    X: examples that it did not learn. y: their labels; a label that it does not know makes an example unknown. `kept`
+    and `caught` are measured on these very examples, with intervals over them; without unknown ones `caught` is NaN.
+    """
+    if not 0 < keep < 1:
+        raise ValueError(f"keep is a share between 0 and 1, got {keep}")
+    found = classifier.similarity(X)
+    classes = set(classifier.labels_.tolist())
+    known = np.array([label in classes for label in as_labels(y, len(found))])
+    if not known.any():
+        raise ValueError("none of these labels was learned: give new examples of the classes that the classifier knows")
+    threshold = float(np.quantile(found[known], 1 - keep))
+    caught = (found[~known] < threshold).astype(float).tolist()
+    kept = (found[known] >= threshold).astype(float).tolist()
+    nothing = Accuracy(float("nan"), float("nan"))
+    return UnknownCalibration(threshold, summarise(kept), summarise(caught) if caught else nothing)
 
 
 @torch.no_grad()

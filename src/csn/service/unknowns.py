@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.pretrained import shipped_threshold
-from csn.classifier.thresholds import calibrate_unknown
+from csn.classifier.thresholds import calibrate_on_tasks
 from csn.data.images.strokes import load_strokes
 
 CHARACTERS, DRAWINGS, TASKS = 10, 6, 24
@@ -22,4 +22,4 @@ def default_threshold(classifier: FewShotClassifier) -> float | None:
     if not opened.learner_.attends or opened.input_.shape != (1, 28, 28):
         return None
     data = load_strokes(alphabets=5, characters=CHARACTERS, drawings=DRAWINGS)
-    return calibrate_unknown(opened.learner_, data, tasks=TASKS, device=classifier.device).threshold
+    return calibrate_on_tasks(opened.learner_, data, tasks=TASKS, device=classifier.device).threshold

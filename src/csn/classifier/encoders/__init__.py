@@ -1,0 +1,1 @@
+"""What turns sentences, photographs or anything else into vectors."""

@@ -1,0 +1,90 @@
+"""Heads: what turns the keys of a few examples into answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from csn.core.repeated import CSNHead, HeadOptions, check_support
+
+HeadName = Literal["csn", "centroid", "logistic"]
+HEADS: tuple[str, ...] = ("csn", "centroid", "logistic")
+
+
+class Head(Protocol):
+    """What makes a task of keys (n, d) and labels (n,), and logits (m, C) of queries (m, d)."""
+
+    def describe(self, keys: Tensor, labels: Tensor, way: int) -> Any:
+        """Learn."""
+
+    def predict(self, queries: Tensor, memory: Any) -> Tensor:
+        """Answer."""
+
+    def pushes(self, query: Tensor, memory: Any, c: int) -> Tensor:
+        """How far each example moved the logit of class c above the mean of all logits: (n,)."""
+
+
+@dataclass(frozen=True)
+class LogisticMemory:
+    """A fitted logistic regression with the unit keys that it was fitted on. weight: (C, d), bias: (C,)."""
+
+    weight: Tensor
+    bias: Tensor
+    keys: Tensor
+
+
+class LogisticHead:
+    """Logistic regression on keys of length 1; C is chosen by cross-validation within the support where it has room."""
+
+    strengths = (0.1, 1.0, 10.0, 100.0)
+
+    def describe(self, keys: Tensor, labels: Tensor, way: int) -> LogisticMemory:
+        """Choose C, then fit on all examples."""
+        from sklearn.linear_model import LogisticRegression
+
+        check_support(keys, labels, way)
+        keys = F.normalize(keys, dim=-1)
+        x, y = keys.numpy().astype(np.float64), labels.numpy()
+        strength = _best_strength(x, y, self.strengths) if int(labels.bincount().min()) > 1 else 10.0
+        fitted = LogisticRegression(C=strength, max_iter=1000).fit(x, y)
+        weight, bias = (torch.from_numpy(np.asarray(a)).to(keys.dtype) for a in (fitted.coef_, fitted.intercept_))
+        if way == 2:  # scikit-learn keeps the difference alone
+            weight, bias = torch.cat([-weight / 2, weight / 2]), torch.cat([-bias / 2, bias / 2])
+        return LogisticMemory(weight, bias, keys)
+
+    def predict(self, queries: Tensor, memory: LogisticMemory) -> Tensor:
+        """(m, d) -> (m, C)."""
+        return F.normalize(queries, dim=-1) @ memory.weight.T + memory.bias
+
+    def pushes(self, query: Tensor, memory: LogisticMemory, c: int) -> Tensor:
+        """Refused: the weights of a regression do not tell which example moved them."""
+        raise ValueError('head="logistic" cannot tell which examples an answer comes from: use head="csn"')
+
+
+def _best_strength(x: np.ndarray, y: np.ndarray, strengths: tuple[float, ...]) -> float:
+    """C of the best accuracy in a cross-validation of at most five folds, the smallest on a tie."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+
+    folds = list(StratifiedKFold(min(5, int(np.bincount(y).min()))).split(x, y))
+    right = [
+        np.mean([LogisticRegression(C=c, max_iter=1000).fit(x[a], y[a]).score(x[b], y[b]) for a, b in folds])
+        for c in strengths
+    ]
+    return strengths[int(np.argmax(right))]
+
+
+def make_head(name: str, options: HeadOptions) -> Head:
+    """A head by its name; `options` are of csn's, and of the scale of the centroids' cosines."""
+    if name not in HEADS:
+        raise ValueError(f"unknown head {name!r}: choose one of {', '.join(HEADS)}")
+    if name == "logistic":
+        return LogisticHead()
+    if name == "centroid":
+        return CSNHead(HeadOptions(scale=options.scale, passes=0))
+    return CSNHead(options)

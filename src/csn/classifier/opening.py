@@ -1,0 +1,67 @@
+"""What a classifier's parameters ask for, opened: a learner, or an encoder and a head."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from csn.classifier.encoders.encoder import open_encoder
+from csn.classifier.heads import HEADS, make_head
+from csn.classifier.parameters import Parameters
+from csn.classifier.pretrained import open_folder, open_shipped, own
+from csn.classifier.sources import EncoderSource, KeySource, LearnerSource, Source
+from csn.core.repeated import HeadOptions
+from csn.learner import FewShotLearner, InputSpec
+
+DRAWINGS = HeadOptions(sharpness=5.0)  # chosen on the validation alphabets of Omniglot
+VECTORS = HeadOptions()
+
+
+def open_source(classifier: Parameters) -> Source:
+    """What answers, or a ValueError about parameters that do not go together."""
+    given = classifier.head
+    if given not in (*HEADS, "learner", None):
+        raise ValueError(f"unknown head {given!r}: choose one of {', '.join((*HEADS, 'learner'))}, or None")
+    own_model = classifier.run is not None or classifier.learner is not None
+    if classifier.run is not None and classifier.learner is not None:
+        raise ValueError("a classifier has one model: give run= or learner=, not both")
+    drawings = isinstance(classifier.encoder, str) and classifier.encoder == "drawings"
+    if own_model and not drawings:
+        raise ValueError("a classifier has one model: give run= or learner=, or encoder=, not both")
+    if own_model or drawings:
+        head = given or ("learner" if own_model else "csn")
+        learner, spec = _learner(classifier)
+        return (
+            LearnerSource(learner, spec) if head == "learner" else KeySource(learner, spec, make_head(head, DRAWINGS))
+        )
+    if given == "learner":
+        raise ValueError("an encoder has no layers to shift: choose head csn, centroid or logistic")
+    if type(classifier.batch_size) is not int or classifier.batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1, got {classifier.batch_size!r}")
+    encoder = None if classifier.encoder is None else open_encoder(classifier.encoder, classifier.device)
+    head_of = make_head(given or "csn", VECTORS if encoder is None else encoder.head)
+    return EncoderSource(encoder, head_of, classifier.batch_size, classifier.cache, classifier.progress)
+
+
+def embeds(classifier: Parameters) -> bool:
+    """Whether the classifier has embeddings to give."""
+    return classifier.learner is None or classifier.learner.embedding_network is not None
+
+
+def _learner(classifier: Parameters) -> tuple[FewShotLearner[Any], InputSpec | None]:
+    """The learner on its device, and what it takes (None: to be seen from the examples)."""
+    if classifier.learner is not None:
+        learner, spec = own(classifier.learner)
+        return learner.to(classifier.device), spec
+    if classifier.run is not None:
+        learner, spec = open_folder(Path(classifier.run))
+        return learner.to(classifier.device), spec
+    return _shipped(classifier.model, classifier.device)
+
+
+@lru_cache(maxsize=4)
+def _shipped(model: str, device: str) -> tuple[FewShotLearner[Any], InputSpec]:
+    """Opened once for all classifiers of a process: a learner has no state of its own."""
+    learner, spec = open_shipped(model)
+    return learner.to(device), spec

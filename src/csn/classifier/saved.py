@@ -1,0 +1,140 @@
+"""A classifier as a task file, and back: what must fit before anything from a file is believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from csn.classifier.inputs import prepare
+from csn.classifier.keyed import KeyMemory
+from csn.classifier.parameters import Parameters
+from csn.classifier.remembered import Remembered
+from csn.classifier.sources import EncoderSource, LearnerSource, Memory, Source
+from csn.classifier.taskfile import TaskFile, same_form
+from csn.classifier.unknown import threshold_of
+from csn.learner import FewShotLearner, InputSpec
+
+NAMED = ("drawings", "text", "photos", "vectors")
+
+
+def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
+    """What is remembered, and what it was made with."""
+    own = "learner" if classifier.learner is not None else "run" if classifier.run is not None else None
+    encoder: Any = "vectors" if classifier.encoder is None else classifier.encoder
+    threshold = classifier.unknown_threshold
+    about: dict[str, Any] = {
+        "model": None if own or encoder != "drawings" else classifier.model,
+        "made_with": own or ("model" if isinstance(encoder, str) and encoder == "drawings" else "encoder"),
+        "fingerprint": source.fingerprint,
+        "unknown_threshold": "own" if threshold == "own" else threshold_of(classifier, memory),
+    }
+    if any(name is not None for name in memory.names):
+        about["names"] = list(memory.names)
+    if isinstance(source, LearnerSource):
+        assert source.spec is not None
+        about |= {"way": source.learner.way, "input": list(source.spec.shape)}
+    if isinstance(memory, Remembered):
+        return TaskFile(torch.stack(memory.inputs), None, list(memory.labels), memory.first_rows(), about)
+    about["head"] = classifier.head or "csn"
+    about["encoder"] = encoder if isinstance(encoder, str) and encoder in NAMED else "own"
+    inputs = torch.stack(memory.inputs) if memory.inputs else None
+    return TaskFile(inputs, memory.keys, list(memory.labels), [], about)
+
+
+def parameters(path: Any, task: TaskFile, run: Any, learner: Any, encoder: Any) -> dict[str, Any]:
+    """The parameters of the classifier that a file was made with."""
+    about = task.about
+    name, threshold, head = about.get("model"), about.get("unknown_threshold"), about.get("head")
+    if (
+        threshold is not None
+        and threshold != "own"
+        and (isinstance(threshold, bool) or not isinstance(threshold, float | int))
+    ):
+        raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
+    if head is not None and head not in ("csn", "centroid", "logistic"):
+        raise ValueError(f"{path} does not hold a whole task: its head is {head!r}")
+    found: dict[str, Any] = {"run": run, "learner": learner, "unknown_threshold": threshold}
+    made_with = about.get("encoder", "drawings")
+    if about.get("made_with") == "encoder":
+        if made_with not in (*NAMED, "own"):
+            raise ValueError(f"{path} does not hold a whole task: its encoder is {made_with!r}")
+        given = not (isinstance(encoder, str) and encoder == "drawings")
+        if made_with == "own" and not given:
+            raise ValueError(f"{path} was made with an encoder of your own: give the same encoder= again")
+        if made_with != "own" and given and encoder != (None if made_with == "vectors" else made_with):
+            raise ValueError(f"{path} was made with encoder {made_with!r}, not with the one given: leave it out")
+        chosen = encoder if made_with == "own" else None if made_with == "vectors" else made_with
+        return found | {"encoder": chosen, "head": head}
+    if name is None and run is None and learner is None:
+        raise ValueError(f"{path} was made with a model of your own: give the same run= or learner= again")
+    if isinstance(name, str):
+        found["model"] = name
+    return found | {"head": head or "learner"}
+
+
+def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
+    """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
+    if source.fingerprint != task.about.get("fingerprint"):
+        raise ValueError(
+            f"{path} was made with other weights than these: give the run, learner or encoder it was made with"
+        )
+    names = task.about.get("names", [None] * len(task.labels))
+    if (
+        not isinstance(names, list)
+        or len(names) != len(task.labels)
+        or any(name is not None and not isinstance(name, str) for name in names)
+    ):
+        raise ValueError(f"{path} does not hold a whole task: its names do not fit its labels")
+    if isinstance(source, EncoderSource):
+        if task.keys is None:
+            raise ValueError(f"{path} holds no keys: it is the task of a learner, not of an encoder")
+        return source.extended(source.empty(), task.keys, task.labels, names)
+    return _of_learner(path, source, task, names)
+
+
+def _of_learner(path: Any, source: LearnerSource, task: TaskFile, names: list[str | None]) -> Memory:
+    inputs, given, learner = task.inputs, task.about.get("input"), source.learner
+    if inputs is None or not isinstance(given, list) or not all(type(size) is int for size in given):
+        raise ValueError(f"{path} does not hold a whole task: its input shape is {given!r}")
+    wanted = tuple(given)
+    spec = source.spec or InputSpec(wanted)
+    empty: Any = source.empty()
+    dtype = next((parameter.dtype for parameter in learner.parameters()), torch.empty(0).dtype)
+    kept = torch.uint8 if spec.is_image else torch.int64 if spec.vocabulary is not None else dtype
+    if wanted != spec.shape or inputs.dtype != kept or (spec.vocabulary is None and inputs.shape[1:] != wanted):
+        raise ValueError(f"{path} does not fit its model: inputs are {tuple(inputs.shape[1:])} {inputs.dtype}")
+    if spec.vocabulary is not None:
+        inputs = prepare(inputs, spec)
+    source.spec = spec
+    if isinstance(empty, KeyMemory):
+        if task.keys is None:  # written by a classifier whose learner answered by itself
+            return source.extended(empty, inputs, task.labels, names, now=False)
+        like = source.embedded(inputs[:1])
+        if task.keys.shape[1:] != like.shape[1:] or task.keys.dtype != like.dtype:
+            raise ValueError(f"{path} does not fit its model: its memory has another form")
+        return empty.added(list(task.keys), task.labels, names, list(inputs))
+    if task.keys is not None:
+        return empty.restored(inputs, task.labels, names, [{} for _ in task.labels])
+    return _with_rows(path, empty, learner, task, inputs, names)
+
+
+def _with_rows(
+    path: Any, empty: Remembered, learner: FewShotLearner[Any], task: TaskFile, inputs: Any, names: list[str | None]
+) -> Memory:
+    rows = [{int(row.labels[0, 0]): row.to(empty.device)} for row in task.rows]
+    memory = empty.restored(inputs, task.labels, names, rows or [{} for _ in task.labels])
+    slots = [memory.order.index(label) % learner.way for label in task.labels]
+    if task.about.get("way") != learner.way or (rows and [next(iter(row)) for row in rows] != slots):
+        raise ValueError(f"{path} does not fit its labels: rows are written for other outputs")
+    if rows and not same_form(task.rows[0], memory._described(inputs[0], 0)[0].to("cpu")):
+        raise ValueError(f"{path} does not fit its model: its memory has another form")
+    return memory
+
+
+def width(source: Source, memory: Memory) -> int | None:
+    """The features of a table that a classifier was made with; None where it was made with something else."""
+    if isinstance(source, EncoderSource):
+        return int(memory.keys.shape[1]) if source.kind == "vectors" and isinstance(memory, KeyMemory) else None
+    spec = source.spec
+    return spec.shape[0] if spec is not None and len(spec.shape) == 1 and spec.vocabulary is None else None

@@ -1,0 +1,70 @@
+"""The threshold below which an input is unknown: a number, the weights' own, or the task's own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from csn.classifier.parameters import Parameters
+from csn.classifier.pretrained import shipped_threshold
+from csn.classifier.sources import Memory
+
+LOST = 0.1  # the share of a task's own examples that would be unknown to the others of their class
+LEAST = 4  # examples that have another of their class, before a task has a threshold of its own
+SHIPPED = {"text": 0.25, "photos": 0.38}  # keep 95 % at 5-way 1-shot of what the heads' scalars were chosen on
+
+
+def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
+    """`unknown_threshold` as a number; None to answer always."""
+    given: Any = classifier.unknown_threshold
+    if given is None:
+        return None
+    if isinstance(given, str):
+        if given == "calibrated":
+            return _calibrated(classifier)
+        if given != "own":
+            raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {given!r}")
+        return own_threshold(classifier, memory)
+    if isinstance(given, bool) or not isinstance(given, int | float | np.number) or math.isnan(given):
+        raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {given!r}")
+    return float(given)
+
+
+def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None:
+    """A quantile of how alike the task's examples are to others of their class; with one a class, the shipped one."""
+    found = np.empty(0) if memory is None or not len(memory) else memory.same_class_similarity()
+    if len(found) >= LEAST:
+        return float(np.quantile(found, LOST))
+    try:
+        shipped = _calibrated(classifier)
+    except ValueError:
+        warnings.warn(
+            "one example a class does not show how unlike examples of a class are: every input is answered. Learn two "
+            "or more of each, or give unknown_threshold a number",
+            stacklevel=3,
+        )
+        return None
+    if memory is not None and len(memory):
+        warnings.warn(
+            f"one example a class does not show how unlike examples of a class are: the threshold is that of the "
+            f"encoder, {shipped:.2f}, found on other data. Learn two or more of each",
+            stacklevel=3,
+        )
+    return shipped
+
+
+def _calibrated(classifier: Parameters) -> float:
+    """The threshold that came with the weights."""
+    encoder = classifier.encoder
+    if classifier.run is None and classifier.learner is None and isinstance(encoder, str):
+        if encoder in SHIPPED:
+            return SHIPPED[encoder]
+        if encoder == "drawings":
+            return shipped_threshold(classifier.model)
+    raise ValueError(
+        "unknown_threshold='calibrated' is for weights of the package: use 'own', or find a number with "
+        "csn.classifier.thresholds.calibrate_unknown"
+    )
