@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from csn.building import build
 from csn.config import TrainConfig
 from csn.core.parts import NetworkKey
+from csn.core.shortcuts import products
 from csn.data.source import ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import (
     load_checkpoint,
@@ -288,3 +289,21 @@ def test_tensors_that_share_memory_are_saved_as_any_others(tmp_path):
     save_checkpoint(tmp_path / "x.safetensors", {"a": number, "b": number, "c": torch.arange(6.0)[::2]}, {})
     tensors, _ = load_checkpoint(tmp_path / "x.safetensors")
     assert {name: tensor.tolist() for name, tensor in tensors.items()} == {"a": 2.0, "b": 2.0, "c": [0.0, 2.0, 4.0]}
+
+
+def test_a_resumed_run_multiplies_as_it_began(tmp_path, monkeypatch):
+    """Whatever is faster where it goes on; a checkpoint from before this was said was torch's."""
+    began = trainer(tmp_path, TRAIN)
+    monkeypatch.setattr(products, "_probed", "onednn" if products._is_right() else "torch")
+    expected = products.chosen()
+    began.run(should_stop=lambda: began.tasks >= 2)
+    monkeypatch.setattr(products, "_probed", "torch")
+    resumed = trainer(tmp_path, TRAIN)
+    resumed.resume()
+    assert resumed.products == expected
+    tensors, metadata = load_checkpoint(resumed.last)
+    del metadata["products"]
+    save_checkpoint(resumed.last, tensors, metadata)
+    resumed.resume()
+    assert resumed.products == "torch"
+    products.choose(None)

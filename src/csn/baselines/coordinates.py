@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from csn.core.shortcuts.products import matmul
 from csn.networks.sentences import initialise_lstm
 
 CHUNK = 4096  # rows
@@ -68,7 +69,7 @@ class _Cell(torch.autograd.Function):
         below = torch.cat([x, torch.ones_like(x[:1]), h])
         doubled = weight.clone()
         doubled[2 * H : 3 * H] *= 2
-        gates = (doubled @ below).sigmoid_()
+        gates = matmul(doubled, below).sigmoid_()
         i, f, v, o = gates.chunk(4)
         after = (v * 2).sub_(1).mul_(i).addcmul_(f, c)
         squashed = (after * 2).sigmoid_().mul_(2).sub_(1)
@@ -90,5 +91,5 @@ class _Cell(torch.autograd.Function):
         torch.mul(dc, i, out=dv).mul_(4)  # 2 of v = 2 s - 1, 2 of its doubled argument
         torch.mul(dc, c, out=df)
         delta.mul_(gates).addcmul_(delta, gates, value=-1)
-        dh_before = weight[:, -len(c) :].T @ delta if ctx.needs_input_grad[1] else None
-        return None, dh_before, dc.mul_(f), delta @ below.T
+        dh_before = matmul(weight[:, -len(c) :].T, delta) if ctx.needs_input_grad[1] else None
+        return None, dh_before, dc.mul_(f), matmul(delta, below.T)

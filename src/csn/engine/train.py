@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from csn.allocator import keep_freed_memory
 from csn.config import TrainConfig
+from csn.core.shortcuts.products import Products, choose, chosen
 from csn.data.images.augment import augment, drawn_for_all
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
@@ -75,6 +76,8 @@ class TrainingLoop(ABC):
     """What keeps other processes from training in its folder."""
     ranks: Ranks = ALONE
     """The processes that train together."""
+    products: Products | None = None
+    """What multiplied matrices where this run began."""
     validation: EpisodeSource
 
     def __init__(
@@ -111,11 +114,13 @@ class TrainingLoop(ABC):
         restore_optimizer(self.optimizer, tensors)
         self.tasks, self.best, self.since_best = metadata["tasks"], metadata["best"], metadata["since_best"]
         self.unlogged.extend(StepReport(*values) for values in metadata.get("unlogged", ()))
+        self.products = metadata.get("products", "torch")
 
     def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
         tell = listener or (lambda report: None)
         self.check_shares()
+        choose(self.products)
         self.learner.train()
         saved = time.monotonic()
         is_stopped = not self.ranks.is_alone and self.ranks.stopped(should_stop())
@@ -248,6 +253,7 @@ class TrainingLoop(ABC):
         metadata = {"about": self.about, "tasks": self.tasks, "best": self.best, "since_best": self.since_best}
         metadata["unlogged"] = list(self.unlogged)  # so that the log of a run that was killed has the same means
         tensors = model_tensors(self.learner) | optimizer_tensors(self.optimizer)
+        metadata["products"] = chosen()
         self.ranks.first_only(lambda: save_checkpoint(self.last, tensors, metadata))
 
 

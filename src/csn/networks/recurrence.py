@@ -4,9 +4,10 @@ Words are packed: step s of every sentence that is still running, longest senten
 PAD steps are thereby not computed at all; state passes them unchanged, and no gradient arises at them. `words` is the
 number of all words, `H` the units of a layer. Gates are kept in the order o, i, f, v.
 
-The loop runs once, without a graph; three nodes then hang its gradients into autograd: the projection of the inputs
-(torch's own), `_RecurrentWeight`, and `_Cell`. Autograd thus skips whichever of them nobody asks for: eq. 5 asks for no
-weight's gradient.
+The loop runs once, without a graph; three nodes then hang its gradients into autograd: the projection of the inputs,
+`_RecurrentWeight`, and `_Cell`. Autograd thus skips whichever of them nobody asks for: eq. 5 asks for no weight's
+gradient. torch projects the inputs of all steps at once; where oneDNN multiplies (csn.core.shortcuts.products), each
+step multiplies [x_t; h_{t-1}] by one matrix, and no projection goes to memory and back.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from csn.core.neurons import SHIFT_RULES, ShiftRule
+from csn.core.shortcuts.products import Prepared, is_onednn_for, matmul
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,16 @@ def lstm_layer(
     if rule not in SHIFT_RULES:
         raise ValueError(f"unknown shift rule {rule!r}: choose one of {', '.join(SHIFT_RULES)}")
     beta = None if shifts is None else F.embedding(packing.index, shifts.flatten(0, 1))
-    z = F.linear(x, input_weight, bias)
+    has_graph, joined = torch.is_grad_enabled(), is_onednn_for(x, input_weight)
+    if not joined:
+        z = F.linear(x, input_weight, bias)
+    elif has_graph:
+        z = _Projection.apply(x, input_weight, bias)
     with torch.no_grad():
-        record = _run(z, recurrent_weight, packing, beta, rule)
+        products = _Joined(x, input_weight, recurrent_weight, bias, packing) if joined else _Added(z, recurrent_weight)
+        record = _run(products, packing, beta, rule, keep_gates=has_graph)
         c = F.embedding(packing.carried, record.c).unflatten(0, (len(packing.last), -1))
-    if not torch.is_grad_enabled():
+    if not has_graph:
         return record.h, c
     c.requires_grad_(shifts is None)
     recurrent = _RecurrentWeight.apply(recurrent_weight, record.h, packing)
@@ -95,50 +102,101 @@ def lstm_layer(
 
 
 class _Record(NamedTuple):
-    """What the loop leaves behind, (words, ...) each: gates (4 H), c, the summands of h / o = active + shift, h (H).
+    """What the loop leaves behind, (words, ...) each: c, the summands of h / o = active + shift, h (H).
 
-    c has one row more, the state before the first word: 0.
+    gates: of each step, (words of the step, 4 H), if they were to be kept. c has one row more, the state before the
+    first word: 0.
     """
 
-    gates: Tensor
+    gates: list[Tensor]
     c: Tensor
     active: Tensor
     shift: Tensor | None
     h: Tensor
 
 
-def _run(z: Tensor, recurrent_weight: Tensor, packing: Packing, beta: Tensor | None, rule: ShiftRule) -> _Record:
-    """The loop over steps. z, the projected inputs, are overwritten by the gates."""
-    H = recurrent_weight.shape[1]
-    c, active, h = z.new_empty(len(z) + 1, H), z.new_empty(len(z), H), z.new_empty(len(z), H)
+class _Added:
+    """The gates' preactivations, step by step: the recurrent product is added to the projected inputs z."""
+
+    def __init__(self, z: Tensor, recurrent_weight: Tensor) -> None:
+        self.z, self.weight = z, recurrent_weight
+
+    def __call__(self, step: slice, h: Tensor | None) -> Tensor:
+        """(words of the step, 4 H), from h of the step before."""
+        return self.z[step] if h is None else self.z[step].addmm_(h, self.weight.T)
+
+
+class _Joined:
+    """The gates' preactivations, step by step: one product with [x_t; h_{t-1}]."""
+
+    def __init__(
+        self, x: Tensor, input_weight: Tensor, recurrent_weight: Tensor, bias: Tensor, packing: Packing
+    ) -> None:
+        self.x, self.bias, self.weight = x, bias, recurrent_weight
+        self.product = Prepared(torch.cat([input_weight, recurrent_weight], dim=1), packing.counts[0])
+
+    def __call__(self, step: slice, h: Tensor | None) -> Tensor:
+        """(words of the step, 4 H), from h of the step before."""
+        x = self.x[step]
+        before = x.new_zeros(len(x), self.weight.shape[1]) if h is None else h
+        return self.product(torch.cat([x, before], dim=1), self.bias)
+
+
+def _run(
+    products: _Added | _Joined, packing: Packing, beta: Tensor | None, rule: ShiftRule, *, keep_gates: bool
+) -> _Record:
+    """The loop over steps."""
+    words, H, like = len(packing.index), products.weight.shape[1], products.weight
+    c, active, h = like.new_empty(words + 1, H), like.new_empty(words, H), like.new_empty(words, H)
+    kept: list[Tensor] = []
     c[-1] = 0
-    shift = None if beta is None or rule == "inside" else _tanh_(beta.clone()) if rule == "squashed" else beta
+    shift = None if rule == "inside" else beta
+    if shift is not None and rule == "squashed":
+        shift = _tanh(shift, torch.empty_like(shift))
     before: slice | None = None
     for step in packing.steps():
-        gates, count = z[step], step.stop - step.start
-        if before is not None:
-            gates.addmm_(h[before][:count], recurrent_weight.T)
+        count = step.stop - step.start
+        gates = products(step, None if before is None else h[before][:count])
         gates[:, : 3 * H].sigmoid_()
-        _tanh_(gates[:, 3 * H :])
+        _tanh(gates[:, 3 * H :], gates[:, 3 * H :])
+        if keep_gates:
+            kept.append(gates)
         o, i, f, v = gates.chunk(4, dim=1)
         torch.mul(i, v, out=c[step])
         if before is not None:
             c[step].addcmul_(f, c[before][:count])
-        inner = active[step].copy_(c[step])
-        if rule == "inside" and beta is not None:
-            inner.add_(beta[step])
-        _tanh_(inner)
+        _tanh(c[step] + beta[step] if rule == "inside" and beta is not None else c[step], active[step])
         if shift is None:
             torch.mul(active[step], o, out=h[step])
         else:
             torch.add(active[step], shift[step], out=h[step]).mul_(o)
         before = step
-    return _Record(z, c, active, shift, h)
+    return _Record(kept, c, active, shift, h)
 
 
-def _tanh_(x: Tensor) -> Tensor:
-    """tanh(x) = 2 sigmoid(2 x) - 1, in place: on a CPU torch's sigmoid is four times as fast as its tanh."""
-    return x.mul_(2).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else x.tanh_()
+def _tanh(x: Tensor, out: Tensor) -> Tensor:
+    """tanh(x) = 2 sigmoid(2 x) - 1, into `out`: on a CPU torch's sigmoid is four times as fast as its tanh."""
+    if x.device.type != "cpu":
+        return torch.tanh(x, out=out)
+    return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1)
+
+
+class _Projection(torch.autograd.Function):
+    """The part of the gates' preactivations that comes from x: the loop has added it, so here it is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """(words, inputs) -> zeros (words, 4 H) that take no memory."""
+        ctx.save_for_backward(x, weight)
+        return x.new_zeros(1, 1).expand(len(x), len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """dx = dz W, dW = dz^T x, db = the sum of dz."""
+        (dz,), (x, weight) = outputs, ctx.saved_tensors
+        dx, dw, db = ctx.needs_input_grad
+        return matmul(dz, weight) if dx else None, matmul(x.T, dz).T if dw else None, dz.sum(0) if db else None
 
 
 class _RecurrentWeight(torch.autograd.Function):
@@ -154,7 +212,7 @@ class _RecurrentWeight(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
         """One product for all steps; in this order, transposed at the end, it is the faster one."""
-        return (ctx.packing.previous(ctx.h).T @ outputs[0][ctx.packing.counts[0] :]).T, None, None
+        return matmul(ctx.packing.previous(ctx.h).T, outputs[0][ctx.packing.counts[0] :]).T, None, None
 
 
 class _Cell(torch.autograd.Function):
@@ -183,14 +241,15 @@ class _Cell(torch.autograd.Function):
         """Backpropagation through time; every step's dz = (dL/dz) overwrites its factor."""
         gates, c, active, shift, h = ctx.record
         H = h.shape[1]
-        dh, dz = outputs[0].clone(), torch.empty_like(gates)
+        dh, dz = outputs[0].clone(), h.new_empty(len(h), 4 * h.shape[1])
         cells = torch.empty_like(h) if ctx.needs_input_grad[3] else None
         dbeta = torch.empty_like(h) if ctx.needs_input_grad[2] else None
         dc = h.new_zeros(ctx.packing.counts[0], H)
-        steps = ctx.packing.steps()
-        for step, before in zip(reversed(steps), [*reversed(steps[:-1]), None], strict=True):
+        steps, weight = ctx.packing.steps(), ctx.recurrent_weight
+        prepared = Prepared(weight.T, ctx.packing.counts[0]) if is_onednn_for(dz, weight) else None
+        for step, before, gate in zip(reversed(steps), [*reversed(steps[:-1]), None], reversed(gates), strict=True):
             count = step.stop - step.start
-            gate, factor, running = gates[step], dz[step], dc[:count]
+            factor, running = dz[step], dc[:count]
             o, i, f, v = gate.chunk(4, dim=1)
             # dh/dc = o (1 - active^2)
             slope = dh[step] * o
@@ -212,7 +271,11 @@ class _Cell(torch.autograd.Function):
                 break
             df.mul_(c[before][:count]).mul_(running)
             running.mul_(f)
-            dh[before][:count].addmm_(factor, ctx.recurrent_weight)
+            earlier = dh[before][:count]
+            if prepared is None:
+                earlier.addmm_(factor, weight)
+            else:
+                earlier.add_(prepared(factor))
         if dbeta is not None and shift is not None and ctx.rule == "squashed":
             dbeta.addcmul_(dbeta * shift, shift, value=-1)
         return dz, dz, dbeta, _spread(cells, ctx.packing.index, ctx.cells), None, None, None, None
