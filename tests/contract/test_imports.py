@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"csn.plots"},
     {"csn.experiments"},
     {"csn.classifier"},
+    {"csn.export"},
     {"csn.service"},
     {"csn.cli", "csn.__main__"},
 ]

@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     _add_adapt(commands)
     _add_predict(commands)
     _add_demo(commands)
+    _add_export(commands)
     return top
 
 
@@ -333,6 +334,13 @@ def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
     )
     _add_weights(demo, threshold="the weights' own; for a run, found at the start")
     demo.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
+
+
+def _add_export(commands: Commands) -> None:  # type: ignore[valid-type]
+    export = commands.add_parser("export", help="write a trained CSN as ONNX graphs")  # type: ignore[attr-defined]
+    export.add_argument("source", metavar="RUN|WEIGHTS", help="folder of a trained run, or weights of the package")
+    export.add_argument("--to", choices=("onnx",), default="onnx", help="default: %(default)s")
+    export.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: NAME-onnx)")
 
 
 def _add_weights(command: argparse.ArgumentParser, threshold: str) -> None:

@@ -124,7 +124,7 @@ class ScaledInfo:
 
     def values(self, g: MemoryFunction) -> LayerValues:
         """Eq. 2 with g's first layer as s (W e_i): one projection per example; many neurons, g along the line s e_i."""
-        if is_large(self.scale) and not torch.compiler.is_compiling():  # the number of pieces depends on the numbers
+        if not torch.compiler.is_compiling() and is_large(self.scale):  # the number of pieces depends on the numbers
             values = piecewise.scaled(g, self.scale.flatten(0, 1), self.error.flatten(0, 1))
             return DenseValues(values.view_as(self.scale))
         return DenseValues(g.scaled(self.scale, _beside(self.error, self.scale)))

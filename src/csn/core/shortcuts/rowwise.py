@@ -25,7 +25,7 @@ def is_large(neurons: Tensor) -> bool:
 def apply_rowwise(g: MemoryFunction, info: Tensor) -> Tensor:
     """g(info) with little memory: (..., k) -> (...)."""
     rows = info.reshape(-1, g.size)
-    if len(rows) <= CHUNK or torch.compiler.is_compiling():  # a compiler has its own ways with memory
+    if torch.compiler.is_compiling() or len(rows) <= CHUNK:  # a compiler has its own ways with memory
         return g(info)
     weights, biases = zip(*g.weights(), strict=True)
     return _ChunkedMLP.apply(rows, len(weights), *weights, *biases).view(info.shape[:-1])

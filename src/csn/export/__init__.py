@@ -1,0 +1,1 @@
+"""A trained CSN outside Python: graphs, and a page that needs no server."""

@@ -1,0 +1,98 @@
+"""The two phases of figure 1 as modules of tensors alone, for whatever traces a graph: torch.export, ONNX.
+
+A graph knows no Python objects and no numbers of the data, so the memory is a tuple of tensors (keys, labels, values of
+every adapted layer) and the classes of a task are those up to the largest label. `n` support examples, `m` queries,
+`C` outputs, `d` key size, `...` neurons of a layer. There is one task, so there is no axis of tasks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from csn.core.base_learner import BaseOutput
+from csn.core.conditioning import write
+from csn.core.memory import DenseValues, TaskMemory
+from csn.core.model import CSN
+from csn.learner import FewShotLearner
+
+
+class MemoryTensors(NamedTuple):
+    """What a graph remembers of a task: keys (n, d), labels (n,), values (n, ...) of each adapted layer."""
+
+    keys: Tensor
+    labels: Tensor
+    values: tuple[Tensor, ...]
+
+
+class DescribeGraph(nn.Module):
+    """The description phase: support (n, *input), labels (n,) -> keys (n, d), then values (n, ...) of each layer."""
+
+    def __init__(self, learner: CSN) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, support: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """Eq. 2 for every adapted layer, at all neurons."""
+        learner, needs_graph = self.learner, self.learner.conditioning.needs_graph
+        features = learner.base.stem(support)
+        if needs_graph:
+            features = features.detach().requires_grad_()
+        output = learner.base.head(features)
+        unused = _unused(labels, learner.way)
+        output = BaseOutput(output.logits.masked_fill(unused, -torch.inf), output.preactivations)
+        infos = learner.conditioning(output, labels.unsqueeze(0), learner.base.activations, learner.way)
+        shifted = list(itertools.compress(infos, learner.shifted))
+        if needs_graph:  # at every neuron, for how many have a gradient is not known to a graph
+            values = [learner.memory_function(info.dense()) for info in shifted]
+        else:
+            values = [layer.dense() for layer in write(shifted, learner.memory_function)]
+        return (learner.key_function(support), *(layer.squeeze(0) for layer in values))
+
+
+class PredictGraph(nn.Module):
+    """The prediction phase: queries (m, *input) and a memory -> logits (m, C), attention (m, n)."""
+
+    def __init__(self, learner: CSN) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, queries: Tensor, keys: Tensor, labels: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
+        """Eqs. 3, 4 and 1. Classes beyond the largest label have the logit -inf."""
+        learner = self.learner
+        scale = 1.0 if learner.log_scale is None else learner.log_scale.exp()
+        layers = tuple(DenseValues(layer.unsqueeze(0)) for layer in values)
+        memory = TaskMemory(keys.unsqueeze(0), layers, labels.unsqueeze(0), learner.way)
+        attention = memory.attend(learner.key_function(queries).unsqueeze(0), scale, learner.attention)
+        betas = iter(memory.read(attention))
+        shifts = tuple(next(betas).squeeze(0) if shifted else None for shifted in learner.shifted)
+        logits = learner.base.head(learner.base.stem(queries), shifts).logits
+        return logits.masked_fill(_unused(labels, learner.way), -torch.inf), attention.squeeze(0)
+
+
+class EpisodeGraph(nn.Module):
+    """Both phases: support (n, *input), labels (n,), queries (m, *input) -> logits (m, C)."""
+
+    def __init__(self, learner: CSN) -> None:
+        super().__init__()
+        self.describe, self.predict = DescribeGraph(learner), PredictGraph(learner)
+
+    def forward(self, support: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
+        """The logits alone."""
+        keys, *values = self.describe(support, labels)
+        return self.predict(queries, keys, labels, *values)[0]
+
+
+def _unused(labels: Tensor, way: int) -> Tensor:
+    """Which of the outputs belong to no class of the task: (C,)."""
+    return torch.arange(way, device=labels.device) > labels.max()
+
+
+def exportable(learner: FewShotLearner[Any]) -> CSN:
+    """The learner as what the graphs are made of, or a ValueError that says what can be exported."""
+    if not isinstance(learner, CSN):
+        raise ValueError(f"{type(learner).__name__} cannot be exported: graphs are made of CSNs (learner.name 'csn')")
+    return learner

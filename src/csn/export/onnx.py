@@ -1,0 +1,234 @@
+"""A trained CSN as ONNX: one graph for each phase, and one of both.
+
+    describe.onnx   support, labels -> keys, values_0, values_1, ...
+    predict.onnx    queries, keys, labels, values_0, ... -> logits, attention
+    episode.onnx    support, labels, queries -> logits
+
+The number of examples and of queries is free. Labels are 0, 1, ... without a gap; a class beyond the largest label has
+the logit -inf. The values of conditioning by gradients come from a graph of their backward pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from csn import __version__
+from csn.core.model import CSN
+from csn.engine.checkpoint import write_atomically
+from csn.export.graphs import DescribeGraph, EpisodeGraph, PredictGraph, exportable
+from csn.learner import FewShotLearner
+
+OPSET = 18
+SUPPORT, QUERIES = 4, 3  # examples that a graph is traced with; it takes any number
+
+
+def export_onnx(learner: FewShotLearner[Any], folder: Path, about: Mapping[str, Any] | None = None) -> list[Path]:
+    """Write the three graphs of a CSN into a folder.
+
+    Parameters
+    ----------
+    learner:
+        A CSN in any state; it is exported as in evaluation, and left as it was.
+    folder:
+        Made if it is not there.
+    about:
+        Further facts that the files carry, values that JSON can hold: how inputs are prepared, a threshold.
+
+    Returns
+    -------
+    The files.
+    """
+    model = exportable(learner)
+    _check_packages()
+    training = model.training
+    model.eval()
+    try:
+        programs = _programs(model, {**_facts(model), **(about or {})})
+    finally:
+        model.train(training)
+    paths = []
+    for name, content in programs.items():
+        write_atomically(folder / f"{name}.onnx", content)
+        paths.append(folder / f"{name}.onnx")
+    return paths
+
+
+def _programs(model: CSN, facts: Mapping[str, Any]) -> dict[str, bytes]:
+    shape = input_shape(model)
+    support = torch.rand(SUPPORT, *shape)
+    labels = torch.arange(SUPPORT) % model.way
+    queries = torch.rand(QUERIES, *shape)
+    describe, predict = DescribeGraph(model), PredictGraph(model)
+    keys, *values = (part.detach() for part in describe(support, labels))
+    layers = [f"values_{t}" for t in range(len(values))]
+    of_support: list[dict[int, str]] = [{0: "n"}, {0: "n"}]
+    graphs: dict[str, tuple[nn.Module, tuple[Tensor, ...], list[dict[int, str]], list[str], list[str]]] = {
+        "describe": (describe, (support, labels), of_support, ["support", "labels"], ["keys", *layers]),
+        "predict": (
+            predict,
+            (queries, keys, labels, *values),
+            [{0: "m"}, *of_support, *({0: "n"} for _ in values)],
+            ["queries", "keys", "labels", *layers],
+            ["logits", "attention"],
+        ),
+        "episode": (
+            EpisodeGraph(model),
+            (support, labels, queries),
+            [*of_support, {0: "m"}],
+            ["support", "labels", "queries"],
+            ["logits"],
+        ),
+    }
+    return {name: _onnx(model, *graph, facts=facts) for name, graph in graphs.items()}
+
+
+def _onnx(
+    model: CSN,
+    graph: nn.Module,
+    inputs: tuple[Tensor, ...],
+    dynamic: Sequence[Mapping[int, str]],
+    names: list[str],
+    outputs: list[str],
+    *,
+    facts: Mapping[str, Any],
+) -> bytes:
+    """One graph as the bytes of an ONNX file."""
+    with _quiet():
+        if model.conditioning.needs_graph and "support" in names:
+            graph = _with_backward(graph, inputs)
+        free = {name: torch.export.Dim(name) for axes in dynamic for name in axes.values()}
+        shapes = tuple({axis: free[name] for axis, name in axes.items()} for axes in dynamic)
+        wrapped = _Positional(graph).eval()
+        program = torch.onnx.export(
+            wrapped,
+            inputs,
+            dynamic_shapes=(shapes,),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=names,
+            output_names=outputs,
+            verbose=False,
+        )
+    assert program is not None
+    program.model.producer_name, program.model.producer_version = "csn", __version__
+    program.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
+    content: bytes = program.model_proto.SerializeToString()
+    return content
+
+
+class _Positional(nn.Module):
+    """A graph whose inputs have no names of their own."""
+
+    def __init__(self, graph: nn.Module) -> None:
+        super().__init__()
+        self.phase = graph
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Call the graph."""
+        return self.phase(*inputs)
+
+
+def _with_backward(graph: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
+    """The graph with its backward pass (eq. 5) written out as forward operations."""
+    from torch._decomp import get_decompositions
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    aten = torch.ops.aten
+    table: dict[Any, Any] = dict(
+        get_decompositions(
+            [
+                aten.max_pool2d_with_indices_backward,
+                aten.threshold_backward,
+                aten.tanh_backward,
+                aten._log_softmax_backward_data,
+                aten.nll_loss_forward,
+                aten.nll_loss_backward,
+                aten.native_group_norm_backward,
+                aten.native_batch_norm_backward,
+            ]
+        )
+    )
+    table[aten.convolution_backward.default] = _convolution_backward
+    # The parameters are constants: only the gradients with respect to preactivations are wanted.
+    wanted = {name: parameter.requires_grad for name, parameter in graph.named_parameters()}
+    try:
+        graph.requires_grad_(False)
+        return make_fx(graph, decomposition_table=table, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*inputs)
+    finally:
+        for name, parameter in graph.named_parameters():
+            parameter.requires_grad_(wanted[name])
+
+
+def _convolution_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Any,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    mask: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, None, None]:
+    """The gradient with respect to a convolution's input is a transposed convolution."""
+    if any(mask[1:]) or transposed or max(stride) > 1:
+        raise ValueError("only convolutions of stride 1 can be exported with conditioning by gradients")
+    if not mask[0]:
+        return None, None, None
+    into = torch.ops.aten.convolution(gradient, weight, None, stride, padding, dilation, True, output_padding, groups)
+    return into, None, None
+
+
+def input_shape(model: CSN) -> tuple[int, ...]:
+    """The shape of one example, or a ValueError for networks of sentences."""
+    spec = model.input_spec
+    if spec is None or spec.vocabulary is not None:
+        raise ValueError(
+            "networks of sentences cannot be exported, for they pack their words: export a run of cnn, resnet or ffn"
+        )
+    return tuple(spec.shape)
+
+
+def _facts(model: CSN) -> dict[str, Any]:
+    """What somebody who has the files alone must know."""
+    return {
+        "csn.version": __version__,
+        "csn.way": model.way,
+        "csn.input": list(input_shape(model)),
+        "csn.conditioning": "gradient" if model.conditioning.needs_graph else "df",
+        "csn.labels": "0, 1, ... without a gap, at most csn.way of them; output l is label l",
+        "csn.unused": "a class beyond the largest label has the logit -inf",
+    }
+
+
+def _check_packages() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f'ONNX needs packages that are not installed ({error}): pip install "csn[onnx]"') from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks about packages that csn does not use and names that it keeps."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
