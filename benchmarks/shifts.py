@@ -1,6 +1,6 @@
 """Where shifts matter: every arm on every family of synthetic tasks, the same seconds for all.
 
-    python benchmarks/shifts.py                          # all cells, a file in results/shifts for each seed
+    python benchmarks/shifts.py                          # all cells, a file in results/shifts for each family
     python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 0 --folder /tmp/shifts
     python benchmarks/shifts.py --show --figure docs/images/shifts.png    # tables and the figure, of what is there
 
@@ -25,13 +25,15 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
+from csn.baselines.embedding import Embedded
 from csn.baselines.finetune import FineTunedOptions
 from csn.baselines.maml import MAMLOptions
-from csn.baselines.matching import MatchingOptions
+from csn.baselines.matching import MatchingNetwork, MatchingOptions
 from csn.baselines.prototypical import PrototypicalOptions
 from csn.building import build
 from csn.core.model import CSNOptions
-from csn.core.parts import LearnerOptions
+from csn.core.parts import LearnerOptions, Parts
+from csn.core.repeated import CSNHead, HeadOptions
 from csn.data.synthetic import FAMILIES, SIZE, Family
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import task_accuracies
@@ -45,6 +47,28 @@ UNITS, LAYERS, KEY, BATCH, RATE = 64, 4, 32, 32, 3e-3
 TEST_TASKS, TEST_SEED = 600, 2 * 10**6  # training seeds are far below
 T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
+
+class Repeated(MatchingNetwork):
+    """A Matching Network in training; in a test, its keys are described again and again (core/repeated.py)."""
+
+    def compare(self, queries: Tensor, task: Embedded) -> Tensor:
+        """(b, m, d) -> (b, m, way)."""
+        if self.training:
+            return super().compare(queries, task)
+        head, answers = CSNHead(HeadOptions()), []
+        for keys, labels, asked in zip(task.embeddings, task.labels, queries, strict=True):
+            answers.append(head.predict(asked, head.describe(keys, labels, task.way)))
+        return torch.stack(answers)
+
+
+class RepeatedOptions(MatchingOptions):
+    """Of `Repeated`."""
+
+    def build(self, parts: Parts) -> Repeated:
+        """On the key function's outputs."""
+        return Repeated(parts.key_function(), parts.way, temperature=self.temperature)
+
+
 ARMS: Mapping[str, LearnerOptions] = {
     "df-all": CSNOptions(conditioning="df", temperature=10.0),
     "matching": MatchingOptions(temperature=10.0),
@@ -54,6 +78,7 @@ ARMS: Mapping[str, LearnerOptions] = {
     "prototypical": PrototypicalOptions(),
     "maml": MAMLOptions(inner_steps=3, inner_rate=0.1, rate="each"),
     "finetune": FineTunedOptions(),
+    "repeated": RepeatedOptions(temperature=10.0),
 }
 
 
@@ -175,21 +200,21 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """The cells of every seed's file."""
-    files = sorted(folder.glob("shifts-seed-*.json"))
+    """The cells of every family's file."""
+    files = sorted(folder.glob("shifts-*.json"))
     if not files:
         raise SystemExit(f"no results in {folder}: make some with python benchmarks/shifts.py")
     return [row for path in files for row in json.loads(path.read_text())["rows"]]
 
 
-def make(seed: int, options: argparse.Namespace, console: Console) -> None:
-    """The cells of a seed that are missing."""
-    path = options.folder / f"shifts-seed-{seed}.json"
+def make(name: str, options: argparse.Namespace, console: Console) -> None:
+    """The cells of a family that are missing."""
+    path = options.folder / f"shifts-{name.replace(' ', '-')}.json"
     made = origin("python benchmarks/shifts.py")
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    done = {(row["family"], row["arm"]) for row in rows}
-    for name, arm in itertools.product(options.families, options.arms):
-        if (name, arm) in done:
+    done = {(row["arm"], row["seed"]) for row in rows}
+    for seed, arm in itertools.product(options.seeds, options.arms):
+        if (arm, seed) in done:
             continue
         rows.append(cell(name, arm, seed, options.seconds))
         console.print(rows[-1])
@@ -215,8 +240,8 @@ def main() -> None:
     if options.figure:
         draw(rows_in(options.folder), options.figure)
     if not (options.show or options.figure):
-        for seed in options.seeds:
-            make(seed, options, console)
+        for name in options.families:
+            make(name, options, console)
 
 
 if __name__ == "__main__":
