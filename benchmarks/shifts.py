@@ -146,48 +146,48 @@ def interval(values: list[float]) -> float:
 
 
 def by_cell(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, float]]]:
-    """family -> arm -> seed -> accuracy in per cent, of the seeds for which a family has every arm."""
-    arms = {row["arm"] for row in rows}
+    """family -> arm -> seed -> accuracy in per cent, of the seeds that all arms of a family have."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for name in FAMILIES:
-        own = [row for row in rows if row["family"] == name]
-        of = {arm: {row["seed"]: 100 * row["accuracy"] for row in own if row["arm"] == arm} for arm in arms}
-        seeds = sorted(set.intersection(*(set(values) for values in of.values())))
-        if len(seeds) > 1:
+        of: dict[str, dict[int, float]] = {}
+        for row in (row for row in rows if row["family"] == name):
+            of.setdefault(row["arm"], {})[row["seed"]] = 100 * row["accuracy"]
+        seeds = sorted(set.intersection(*(set(values) for values in of.values()))) if of else []
+        if seeds:
             found[name] = {arm: {seed: values[seed] for seed in seeds} for arm, values in of.items()}
     return found
 
 
 def mean_of(values: Iterable[float]) -> tuple[float, float]:
-    """Mean and half of its interval."""
+    """Mean and half of its interval, which is NaN for one seed."""
     listed = list(values)
     return statistics.mean(listed), interval(listed)
 
 
 def in_words(mean: float, half: float, *, sign: str = "") -> str:
-    """A mean and the ends of its interval."""
-    return f"{mean:{sign}.1f} [{mean - half:{sign}.1f}, {mean + half:{sign}.1f}]"
+    """A mean and the ends of its interval, if it has one."""
+    ends = "" if math.isnan(half) else f" [{mean - half:{sign}.1f}, {mean + half:{sign}.1f}]"
+    return f"{mean:{sign}.1f}{ends}"
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     """Accuracies, and how far all shifts are above each other arm, seed by seed, as Markdown tables."""
     cells = by_cell(rows)
     arms = [arm for arm in STYLES if any(arm in of for of in cells.values())]
-    heads = [STYLES[arm].label for arm in arms]
-    for title, others in (("accuracy, %", arms), ("CSN with all shifts less ...", arms[1:])):
-        console.print(f"| {title} | {' | '.join(heads[len(arms) - len(others) :])} |", soft_wrap=True)
-        console.print(f"|---|{'---|' * len(others)}")
+    for title, others, sign in (("accuracy, %", arms, ""), ("CSN with all shifts less ...", arms[1:], "+")):
+        console.print(f"| {title} | seeds | {' | '.join(STYLES[arm].label for arm in others)} |", soft_wrap=True)
+        console.print(f"|---|---|{'---|' * len(others)}")
         for name, of in cells.items():
-            found = [of[arm] if others is arms else _less(of["df-all"], of[arm]) for arm in others]
-            texts = [in_words(*mean_of(values.values()), sign="" if others is arms else "+") for values in found]
+            texts = [str(len(of["df-all"]))]
+            for arm in others:
+                values = of.get(arm, {}) if not sign else _less(of["df-all"], of.get(arm, {}))
+                texts.append(in_words(*mean_of(values.values()), sign=sign) if values else "")
             console.print(f"| {name} | {' | '.join(texts)} |", soft_wrap=True)
         console.print()
-    for name, of in cells.items():
-        console.print(f"{name}: seeds {', '.join(map(str, of['df-all']))}")
 
 
 def _less(these: dict[int, float], those: dict[int, float]) -> dict[int, float]:
-    return {seed: these[seed] - those[seed] for seed in these}
+    return {seed: these[seed] - those[seed] for seed in those}
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +39,7 @@ Cells = Mapping[str, Mapping[str, tuple[float, float]]]
 
 
 def shifts_figure(cells: Cells, about: Mapping[str, str], chance: Mapping[str, float], *, title: str) -> Figure:
-    """family -> arm -> (mean, half of the interval) in per cent; about: a line on a family; chance: in per cent."""
+    """family -> arm -> (mean, half of the interval or NaN) in per cent; about: a line on each; chance: in per cent."""
     figure = blank_figure(HEAD + ROW * len(cells) + FOOT)
     write(figure, MARGIN, 24, title, size=12, weight="bold")
     left, right = MARGIN + NAMES, WIDTH - MARGIN
@@ -67,7 +68,7 @@ def shifts_figure(cells: Cells, about: Mapping[str, str], chance: Mapping[str, f
             handles[arm] = axes.errorbar(
                 mean,
                 row + 0.72 * ((place + 0.5) / len(arms) - 0.5),
-                xerr=interval,
+                xerr=None if math.isnan(interval) else interval,
                 fmt=style.mark,
                 color=style.color,
                 markersize=4.5,
