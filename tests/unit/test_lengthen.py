@@ -73,7 +73,7 @@ def test_the_files_of_a_longer_run_say_what_it_is_now_and_how_it_came_about() ->
     assert result["config"]["train"]["tasks"] == 16
     assert [tasks for tasks, _ in result["trained"]["validation_curve"]] == [4, 8, 12, 16]
     assert result["trained"]["earlier"][0] == begun
-    assert cli.main(["report", "--verify", "result.json"]) == 0
+    assert cli.main(["results", "verify", "result.json"]) == 0
     # The page names the commit that trained it last, and the one it began with.
     line = WRITERS["commands"](results_in(Path("result.json")), ".")
     assert f"` at `{begun['commit'][:12]}" in line

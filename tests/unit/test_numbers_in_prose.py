@@ -62,7 +62,7 @@ def test_numbers_with_an_interval_follow_from_the_result_files(page: Path) -> No
     text = TABLE.sub("", page.read_text(encoding="utf-8"))
     paragraphs = [paragraph for paragraph in PARAGRAPH.split(text) if "no result file" not in paragraph]
     quoted = {number for paragraph in paragraphs for number in NUMBER.findall(paragraph)}
-    assert quoted - what_the_files_say() - OF_OTHER_PAPERS == set(), "no result file says so: csn report --difference"
+    assert quoted - what_the_files_say() - OF_OTHER_PAPERS == set(), "no result file says so: csn results diff"
 
 
 def test_a_number_that_no_file_says_would_be_found() -> None:

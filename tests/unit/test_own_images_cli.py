@@ -63,7 +63,7 @@ def test_train_evaluate_and_show_take_a_path(own: Path, monkeypatch: pytest.Monk
     assert cli.main(["evaluate", str(run), "--data", str(other), "--tasks", "4", "--threads", "1"]) == 0
     of_others = run / "result-others-test-2w1s.json"
     assert of_others.exists()
-    verify = ["report", str(run), "--verify"]
+    verify = ["results", "verify", "--run", str(run)]
     assert cli.main([*verify, str(run / "result-pets-test-2w1s.json")]) == 0
     assert cli.main([*verify, str(of_others)]) == 2  # nobody knows where those were
     assert cli.main([*verify, str(of_others), "--data", str(other)]) == 0

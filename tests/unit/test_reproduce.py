@@ -61,7 +61,7 @@ def test_rows_choose_by_any_of_a_kind_and_by_all_kinds():
     assert [cell.arm for cell in plan("ablation", rows=["raw beta", "plus"])] == 4 * ["raw beta"]
     with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df, .* files"):
         plan("omniglot", rows=["adalstm"])
-    with pytest.raises(ValueError, match=r"no table 'imagenet': choose one of omniglot, mini-imagenet, .*timing"):
+    with pytest.raises(ValueError, match=r"no table 'imagenet': choose one of omniglot, mini-imagenet, .*ablation"):
         plan("imagenet")
 
 
@@ -87,8 +87,6 @@ def test_options_of_several_words_may_be_repeated():
     options = parser().parse_args(["reproduce", "omniglot", "--rows", "siamese", "--rows", "matching", "5w1s"])
     assert options.rows == ["siamese", "matching", "5w1s"]
     assert parser().parse_args(["reproduce", "omniglot"]).rows == []
-    options = parser().parse_args(["report", "--pages", "a.md", "--pages", "b.md"])
-    assert options.pages == [Path("a.md"), Path("b.md")]
 
 
 def test_a_cell_is_two_commands(toy):
@@ -100,9 +98,9 @@ def test_a_cell_is_two_commands(toy):
     )
     assert command[-5:] == ["--threads", "1", "--out", "runs/strokes-5w1s-adacnn-df-plus-seed1", "--resume"]
     asked = cell.test_command(Asked(3, 1), Path("runs"), Path("results"), threads=1)
-    assert asked[-1] == "results/strokes-3w1s-adacnn-df-plus-seed1.json"
+    assert asked[-1] == "results/strokes/strokes-3w1s-adacnn-df-plus-seed1.json"
     assert asked[asked.index("--tasks") + 1] == "2"
-    assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
+    assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes/strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
 
 
 @pytest.mark.parametrize("budget", [False, True])
@@ -173,7 +171,7 @@ def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
     assert [cell.name for cell in cells] == [
         cell.name.replace("mini-imagenet", "tiny-imagenet-fewshot", 1) for cell in own
     ]
-    assert cells[0].result(cells[0].tests[0]) == "tiny-imagenet-fewshot-5w1s-adacnn-32-df-paper-baseline.json"
+    assert cells[0].result(cells[0].tests[0]) == "ablation/tiny-imagenet-fewshot-5w1s-adacnn-32-df-paper-baseline.json"
     assert {cell.config.train.tasks for cell in cells} == {14000}
     rows = [row for row in tables()["ablation"] if row["data"] != "mini-imagenet"]
     monkeypatch.setattr(reproduce, "tables", lambda: {"ablation": rows})
@@ -186,9 +184,9 @@ def test_the_same_options_in_another_form_make_the_same_cell(toy):
         ["network.filters=6", "learner.guard=false"],
         ["learner.guard = false", "network.filters=5", "network.filters= 6"],
     ]
-    (one, _), (two, _) = (plan("strokes", changes=changes) for changes in said)
+    (one,), (two,) = (plan("strokes", rows=["adacnn-df"], changes=changes) for changes in said)
     assert one == two
-    assert one.name == "strokes-5w1s-adacnn-df-plus-filters=6-guard=false"
+    assert one.name == "strokes-5w1s-adacnn-df-plus-guard=false-filters=6"
 
 
 def test_the_name_of_a_cell_without_its_seed_chooses_all_of_them(toy):
@@ -317,14 +315,14 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2"])
     assert main(["reproduce", "strokes", "--jobs", "2", "--threads", "2", "--results", "out", "--runs", "runs"]) == 0
     names = ["strokes-3w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus", "strokes-5w1s-prototypical-plus"]
-    rows = list(csv.DictReader(Path("out/strokes.csv").read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader(Path("out/strokes/strokes.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["file"] for row in rows] == [f"{name}.json" for name in names]
-    stated = json.loads(Path(f"out/{names[0]}.json").read_text())["summary"]["trained"]["accuracy"]
+    stated = json.loads(Path(f"out/strokes/{names[0]}.json").read_text())["summary"]["trained"]["accuracy"]
     assert float(rows[0]["accuracy"]) == pytest.approx(100 * stated, abs=0.01)
     assert [(row["training_tasks"] in ("4", "8"), row["seed"]) for row in rows] == 3 * [(True, "0")]
-    assert Path("out/strokes.png").read_bytes().startswith(b"\x89PNG")
-    assert Path("out/strokes.md").read_text().count("\n") == 5
-    replaced = Path(f"out/{names[2]}.json")
+    assert Path("out/strokes/strokes.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("out/strokes/strokes.md").read_text().count("\n") == 5
+    replaced = Path(f"out/strokes/{names[2]}.json")
     before = changed(replaced, "evaluation", split="val")
     again = ["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs", "--again"]
     assert main(again) == 0
@@ -335,7 +333,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert "0 of 2 cells to train" in capsys.readouterr().out
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--results", "out", "--runs", "runs"]) == 0
     assert "0 of 1 cells to train" in capsys.readouterr().out
-    assert Path("out/strokes.md").read_text().count("\n") == 5  # the table keeps its other rows
+    assert Path("out/strokes/strokes.md").read_text().count("\n") == 5  # the table keeps its other rows
 
 
 def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
@@ -350,7 +348,7 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
     assert "strokes-5w1s-prototypical-plus: failed" in said.out
     assert "strokes-5w1s-adacnn-df-plus: done" in said.out
     assert "unknown preset 'nothing'" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
-    why = "csn: unknown preset 'nothing': choose one of"
+    why = "csn: unknown preset 'nothing'"
     assert f"strokes-5w1s-prototypical-plus: failed: {why}" in said.out
     log = "runs/reproduce/strokes-5w1s-prototypical-plus.log"
     assert f"failed: strokes-5w1s-prototypical-plus, see {log}: {why}" in said.out
@@ -411,7 +409,9 @@ def test_a_longer_training_is_as_good_a_result(toy, tmp_path):
 
 @pytest.mark.parametrize(("data", "queries", "others"), [("strokes", 15, 1), ("toy-language", 1, 15)])
 def test_a_result_has_the_queries_that_are_asked_by_default(toy, tmp_path, monkeypatch, data, queries, others):
-    monkeypatch.setitem(TOY, "toy-language", [TOY["strokes"][1] | {"presets": ["matching-sentences"]}])
+    monkeypatch.setitem(
+        TOY, "toy-language", [TOY["strokes"][1] | {"presets": ["matching-sentences"], "set": SMALL[1:]}]
+    )
     cell = plan(data)[-1]
     write_result(cell, tmp_path, queries=queries, seed=2018)
     assert cell.missing(tmp_path) == []
@@ -445,10 +445,14 @@ def changed(path: Path, part: str, **values: object) -> dict:
         ("evaluation", {"way": 4, "shot": 2}, "of another test (way=4, here 5; shot=2, here 1)"),
         ("evaluation", {"sampling": "within-alphabet"}, "of another test (sampling=within-alphabet, here random)"),
         ("config", {"recipe": "paper"}, "of other options (recipe=paper, here plus)"),
-        ("config", {"model": {"filters": 5}, "train": {"tasks_per_step": 3}}, "filters=5, here 4; tasks_per_step=3, h"),
+        (
+            "config",
+            {"network": {"filters": 5}, "train": {"tasks_per_step": 3}},
+            "filters=5, here 4; tasks_per_step=3, h",
+        ),
         ("config", {"data": {"name": "omniglot"}}, "of other options (data.name=omniglot, here strokes)"),
-        ("config", {"pretrain": {"batch": 7}}, "of other options (naming.batch=7, here 256)"),
-        ("config", {"model": {"eyes": 2}}, "of another version of csn (unknown option 'eyes'"),
+        ("config", {"pretrain": {"batch": 7}}, "of other options (pretrain.batch=7, here 256)"),
+        ("config", {"network": {"eyes": 2}}, "of another version of csn (unknown option of network 'cnn' 'eyes'"),
     ],
 )
 def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, part, other, why):
@@ -497,13 +501,13 @@ def test_a_damaged_file_in_the_place_of_a_result_is_to_be_moved_or_replaced(toy,
     assert said.startswith(f"csn: {path} is no result file of csn evaluate or a benchmark")
     assert said.endswith(": move or rename it, or replace it with --again\n")
     Path("page.md").write_text("<!-- results strokes -->\n<!-- /results -->\n")
-    assert main(["report", "--pages", "page.md"]) == 2
+    assert main(["results", "tables", "page.md"]) == 2
     assert capsys.readouterr().err.endswith(": move it away, or remove it\n")
 
 
 def test_a_file_of_another_folder_is_no_row(toy, capsys):
     (cell,) = plan("strokes", rows=["prototypical"])
-    own, other = (write_result(cell, Path(folder)) for folder in ("results", "results/older"))
+    own, other = (write_result(cell, Path(folder)) for folder in ("results", "older"))
     assert main(["reproduce", "strokes", "--rows", str(own), "--again", "--dry-run"]) == 0
     capsys.readouterr()
     assert main(["reproduce", "strokes", "--rows", str(other), "--again", "--dry-run"]) == 2
@@ -523,49 +527,9 @@ def test_a_file_of_another_format_is_refused(toy, tmp_path):
     cell = plan("strokes", rows=["prototypical"])[0]
     path = write_result(cell, tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(ValueError, match="has format 99, this version of csn reads 1"):
+    with pytest.raises(ValueError, match="has format 99, this version of csn reads 2"):
         cell.missing(tmp_path)
     assert cell.missing(tmp_path, again=True) == list(cell.tests)
-
-
-def test_timing_is_measured_not_trained(toy, capsys, monkeypatch):
-    def measured(folder: Path, *, repeats: int, threads: int, tell) -> list[Path]:
-        tell(f"{repeats} repeats, {threads} thread")
-        return [folder / "timing.md"]
-
-    assert main(["reproduce", "timing", "--dry-run"]) == 0
-    assert "11 interleaved repeats, into results/timing" in capsys.readouterr().out
-    assert main(["reproduce", "timing", "--repeats", "33", "--dry-run"]) == 0
-    assert "33 interleaved repeats, into results/timing: about 30 minutes" in capsys.readouterr().out
-    assert main(["reproduce", "timing", "--rows", "maml", "--seeds", "2", "--jobs", "2"]) == 2
-    assert "in one run: leave out --rows, --seeds, --jobs" in capsys.readouterr().err
-    assert main(["reproduce", "strokes", "--repeats", "5", "--dry-run"]) == 2
-    assert "--repeats is for timing" in capsys.readouterr().err
-    assert main(["reproduce", "timing", "--repeats", "0", "--dry-run"]) == 2
-    assert "quartiles need 3 repeats or more, got 0" in capsys.readouterr().err
-    assert main(["reproduce", "strokes", "--threads", "0", "--dry-run"]) == 2
-    assert "--threads must be at least 1, got 0" in capsys.readouterr().err
-    monkeypatch.setattr("csn.cli.reproduce.run_timing", measured)
-    assert main(["reproduce", "timing", "--repeats", "5", "--results", "out"]) == 0
-    assert capsys.readouterr().out == "5 repeats, 1 thread\nwritten to out/timing/timing.md\n"
-
-
-def test_a_measurement_is_not_overwritten_unasked(toy, capsys, monkeypatch):
-    there = Path("results/timing/timing.json")
-    there.parent.mkdir(parents=True)
-    there.write_text("measured before")
-    measured = list[Path]()
-    monkeypatch.setattr("csn.cli.reproduce.run_timing", lambda folder, **_: measured.append(folder) or [])
-    for options in ([], ["--dry-run"]):
-        assert main(["reproduce", "timing", *options]) == 0
-        assert f"{there} is there: --again measures anew and replaces it" in capsys.readouterr().out
-    assert measured == []
-    assert main(["reproduce", "timing", "--again"]) == 0
-    assert measured == [there.parent]
-    Path("file").touch()
-    assert main(["reproduce", "timing", "--results", "file"]) == 2  # before minutes of measuring
-    assert "cannot write to file/timing" in capsys.readouterr().err
-    assert measured == [there.parent]
 
 
 def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
@@ -580,7 +544,7 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
     assert "$ csn train prototypical" in Path("runs/reproduce/strokes-5w1s-prototypical-plus.log").read_text()
 
 
-def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, monkeypatch):
+def test_a_run_that_was_killed_at_once_goes_on_with_the_pretraining_of_another(toy, monkeypatch):
     cells, started = plan("strokes"), []
     monkeypatch.setattr("csn.cli.run_cells.pretrained_by", lambda *_: cells[0])
     monkeypatch.setattr("csn.cli.run_cells._spawn", lambda command, log: started.append(command))
@@ -590,13 +554,13 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_names_of_another(toy, mo
 
     def words() -> tuple[bool, bool]:
         _start(cells[1], cells[1].tests, cells, options, Path("results"), 1).log.close()
-        return "--resume" in started[-1], "--named" in started[-1]
+        return "--resume" in started[-1], "--pretrained" in started[-1]
 
     assert words() == (False, True)
     (folder / ".config.json.half").touch()
     assert words() == (True, True)
-    (folder / "pretrain").mkdir()
-    (folder / "pretrain" / "last.safetensors").touch()
+    (folder / "pretraining").mkdir()
+    (folder / "pretraining" / "last.safetensors").touch()
     assert words() == (True, False)
 
 
@@ -608,24 +572,24 @@ def test_a_folder_that_takes_no_files_is_named_before_anything_is_trained(toy, c
     assert "cannot write to taken (" in capsys.readouterr().err
 
 
-def test_names_are_learned_once_for_a_table(toy, monkeypatch, capsys):
-    named = [*SMALL, "pretrain.epochs=1", "naming.batch=512"]
+def test_pretraining_is_done_once_for_a_table(toy, monkeypatch, capsys):
+    named = [*SMALL, "pretrain.epochs=1", "pretrain.batch=512"]
     rows = [
         {"presets": ["adacnn-df"], "recipes": ["plus"], "tasks": ["5w1s", "5w2s"], "set": named},
-        {"presets": ["adacnn-gradient"], "recipes": ["plus"], "tasks": ["5w1s"], "set": [*named, "naming.batch=256"]},
+        {"presets": ["adacnn-gradient"], "recipes": ["plus"], "tasks": ["5w1s"], "set": [*named, "pretrain.batch=256"]},
     ]
     monkeypatch.setattr(reproduce, "tables", lambda: {"strokes": rows})
     cells = plan("strokes")
     assert [pretrained_by(cell, cells, Path("runs")) for cell in cells] == [None, None, None]
     for cell in cells[:2]:
         command = cell.train_command(
-            Path("runs"), threads=1, resume=False, named=pretrained_by(cell, cells, Path("runs"))
+            Path("runs"), threads=1, resume=False, pretrained=pretrained_by(cell, cells, Path("runs"))
         )
         assert main(command) == 0
     said = capsys.readouterr().out
-    assert said.count("first the network learns to name") == said.count("has learned to name the training classes") == 1
+    assert said.count("first the network is pretrained") == 1
     assert [pretrained_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
-    one, two = (Path("runs") / cell.name / "pretrain" for cell in cells[:2])
+    one, two = (Path("runs") / cell.name / "pretraining" for cell in cells[:2])
     assert read_log(one) == read_log(two) != []  # taken over, with the time it took
     (one.parent / "config.json").write_text(cells[2].config.to_json())  # not what was planned
     assert pretrained_by(cells[1], cells, Path("runs")) is None

@@ -53,7 +53,7 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
         made["config"] = changed(content["config"], change)
         Path(f"results/ablation/{name}.json").write_text(json.dumps(made))
     Path("page.md").write_text("<!-- results arms ablation penn-treebank -->\n<!-- /results -->\n")
-    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "page.md"]) == 0
     rows = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
     # As the plan has them; what it does not have comes last, by what it changes.
     assert [row[1] for row in rows] == ["baseline", "raw beta", "units=32"]
@@ -65,34 +65,34 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     again = content | {"accuracies": {"trained": [0.1, 0.1, 0.1]}, "config": json.loads(json.dumps(content["config"]))}
     again["config"]["train"]["seed"] = 1  # of the baseline alone, so that no other arm stands against it
     Path("results/ablation/s.json").write_text(json.dumps(again))
-    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "page.md"]) == 0
     assert [line.split(" | ")[3] for line in Path("page.md").read_text().splitlines()[4:-1]] == [r[3] for r in rows[1:]]
     other = json.loads(Path("results/ablation/b.json").read_text()) | {"accuracies": {"trained": [0.5, 0.3, 0.1]}}
     other["config"]["train"]["seed"] = 1
     Path("results/ablation/t.json").write_text(json.dumps(other))
-    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "page.md"]) == 0
     against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
     assert against == "+10.00 ± 9.80 (by seed +0.00 to +20.00)"  # the mean over tasks of 15, 15 and 0 points
     other["config"]["train"]["seed"] = 2  # which the baseline does not have
     Path("results/ablation/u.json").write_text(json.dumps(other))
-    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "page.md"]) == 0
     against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
     assert against == "+10.00 ± 9.80 (2 of 3 seeds, by seed +0.00 to +20.00)"
     for name in ("s", "t", "u"):
         Path(f"results/ablation/{name}.json").unlink()
     unnamed = content | {"config": content["config"] | {"pretrain": {"epochs": 0}}}
     Path("results/ablation/y.json").write_text(json.dumps(unnamed | {"accuracies": {"trained": [0.1, 0.1, 0.1]}}))
-    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "page.md"]) == 0
     *others, last = [line.split(" | ") for line in Path("page.md").read_text().splitlines()[3:-1]]
     assert others == rows  # a baseline of its own, and nobody else's
     assert last[:2] == ["| `adalstm-1-df`, plus, not pretrained, 5-way 1-shot", "baseline"]
     Path("results/ablation/y.json").unlink()
     made["summary"]["untrained"], made["accuracies"]["untrained"] = made["summary"]["trained"], [0.2, 0.2, 0.2]
     Path("results/ablation/z.json").write_text(json.dumps(made | {"config": content["config"]}))  # shown beside it
-    assert cli.main(["report", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "page.md"]) == 0
     assert len(Path("page.md").read_text().splitlines()) == 7
     Path("page.md").write_text("<!-- results arms ablation strokes -->\n<!-- /results -->\n")
-    assert cli.main(["report", "--pages", "page.md"]) == 2
+    assert cli.main(["results", "tables", "page.md"]) == 2
 
 
 def test_an_arm_stands_against_the_baseline_that_was_trained_as_it_was(tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_file_that_says_too_little_is_named(
     path, (section, dot, name) = tmp_path / "odd.json", part.partition(".")
     path.write_text(json.dumps(content | {section: content[section] | {name: value} if dot else value}))
     (tmp_path / "page.md").write_text("")
-    assert cli.main(["report", "--results", str(tmp_path), "--pages", str(tmp_path / "page.md")]) == 2
+    assert cli.main(["results", "tables", "--results", str(tmp_path), str(tmp_path / "page.md")]) == 2
     said = capsys.readouterr().err
     assert str(path) in said
     assert message in said

@@ -85,7 +85,7 @@ def test_a_result_can_be_checked(path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_are_what_the_result_files_make_of_them(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert fill(text, ROOT / "results", (ROOT / page).parent) == text, "run csn report"
+    assert fill(text, ROOT / "results", (ROOT / page).parent) == text, "run csn results tables"
 
 
 def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text("above\n<!-- results omniglot -->\nold\n<!-- /results -->\nbelow\n")
-    assert cli.main(["report", "--pages", "docs/page.md"]) == 0
+    assert cli.main(["results", "tables", "docs/page.md"]) == 0
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("above", "below", 7)
     assert lines[4].startswith("| 5-way 1-shot | `adacnn-gradient`, paper | 98.41 ± 0.16 | 9")
@@ -216,7 +216,7 @@ def test_report_says_what_is_wrong_and_writes_nothing(
     Path("good.md").write_text("")
     if page is not None:
         Path("page.md").write_text(page)
-    assert cli.main(["report", "--pages", "good.md", "page.md"]) == 2
+    assert cli.main(["results", "tables", "good.md", "page.md"]) == 2
     said = capsys.readouterr()
     assert message in said.err
     assert "written" not in said.out
@@ -232,13 +232,13 @@ def test_without_pages_every_marked_page_is_filled(tmp_path: Path, monkeypatch: 
     Path("results/compare/x.json").write_text(json.dumps({"rows": rows}))
     Path("docs/deep/page.md").write_text("<!-- results compare/x maml -->\n<!-- /results -->\n")
     Path("docs/plain.md").write_text("nothing")
-    assert cli.main(["report"]) == 0
+    assert cli.main(["results", "tables"]) == 0
     link = "[result](../../results/compare/x/maml.json)"
     filled = Path("docs/deep/page.md").read_text().splitlines()
     assert filled[3] == f"| maml | 50.00 ± 1.00 | 8 | 1.5 min | 2.00 |  | {link} |"
     assert not any("snail" in line for line in filled)
     Path("docs/deep/page.md").unlink()
-    assert cli.main(["report"]) == 2
+    assert cli.main(["results", "tables"]) == 2
 
 
 def test_a_page_with_a_mistyped_mark_is_no_page_without_tables(tmp_path: Path) -> None:
@@ -257,15 +257,15 @@ def test_links_lead_from_any_page_to_the_results(tmp_path: Path, monkeypatch: py
         path = tmp_path / page
         path.parent.mkdir(exist_ok=True)
         path.write_text("<!-- results omniglot -->\n<!-- /results -->\n")
-        assert cli.main(["report", "--results", ".", "--pages", str(path)]) == 0
+        assert cli.main(["results", "tables", "--results", ".", str(path)]) == 0
         assert f"[result]({link}omniglot/{name})" in path.read_text()
     monkeypatch.chdir(tmp_path / "elsewhere")  # not beside the results
-    assert cli.main(["report", "--results", "../mine", "--pages", "page.md"]) == 0
+    assert cli.main(["results", "tables", "--results", "../mine", "page.md"]) == 0
     assert f"[result](../mine/omniglot/{name})" in Path("page.md").read_text()
     outside = tmp_path / "mine" / "results"
     (outside / "omniglot").mkdir(parents=True)
     (outside / "omniglot" / name).write_bytes((ROOT / "results/omniglot" / name).read_bytes())
-    assert cli.main(["report", "--results", str(outside), "--pages", str(tmp_path / "README.md")]) == 0
+    assert cli.main(["results", "tables", "--results", str(outside), str(tmp_path / "README.md")]) == 0
     assert f"[result](mine/results/omniglot/{name})" in (tmp_path / "README.md").read_text()
 
 
@@ -274,7 +274,7 @@ def test_tables_beside_the_result_files_are_made_of_them() -> None:
     texts = {path: content for path, content in files.items() if path.suffix != ".png"}
     assert {"omniglot", "penn-treebank", "ablation", "tiny-imagenet-fewshot"} <= {path.stem for path in texts}
     for path, content in texts.items():
-        assert path.read_bytes() == content, f"{path} is not up to date: run csn report"
+        assert path.read_bytes() == content, f"{path} is not up to date: csn results tables"
 
 
 def test_pictures_beside_the_result_files_show_them() -> None:
@@ -283,7 +283,7 @@ def test_pictures_beside_the_result_files_show_them() -> None:
     assert {"omniglot", "ablation-omniglot", "ablation-penn-treebank"} <= {path.stem for path in pictures}
     for path, content in pictures.items():
         # Another matplotlib draws other pixels of the same numbers.
-        assert description(path.read_bytes()) == description(content), f"{path} is not up to date: run csn report"
+        assert description(path.read_bytes()) == description(content), f"{path} is not up to date: csn results tables"
     # A picture whose table no longer makes it would go on showing what once was.
     assert {*(ROOT / "results" / "ablation").glob("*.png")} <= pictures.keys()
 
@@ -314,59 +314,41 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
     one, two, rows = (tmp_path / name for name in ("one.json", "two.json", "rows.json"))
     one.write_text(json.dumps(content | {"accuracies": {"trained": [0.5, 0.7, 0.9]}}))
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
-    assert cli.main(["report", "--difference", str(one), str(two)]) == 0
+    assert cli.main(["results", "diff", str(one), str(two)]) == 0
     said = capsys.readouterr().out
     assert "difference: +20.00 ± 0.00 points, the first less the second, task by task on 3 tasks" in said
     assert f"{two}: adacnn-gradient, paper, " in said
     other = content["evaluation"] | {"fingerprint": "0" * 64}  # the data are not what they were
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
-    assert cli.main(["report", "--difference", str(one), str(two)]) == 2
+    assert cli.main(["results", "diff", str(one), str(two)]) == 2
     assert "are not of the same tasks (fingerprint)" in capsys.readouterr().err
     del other["fingerprint"]  # as older files
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
-    assert cli.main(["report", "--difference", str(one), str(two)]) == 0
+    assert cli.main(["results", "diff", str(one), str(two)]) == 0
     content["evaluation"]["way"] = 20
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
-    assert cli.main(["report", "--difference", str(one), str(two)]) == 2
+    assert cli.main(["results", "diff", str(one), str(two)]) == 2
     assert "are not of the same tasks (way)" in capsys.readouterr().err
     rows.write_text(json.dumps({"rows": []}))
-    assert cli.main(["report", "--difference", str(one), str(rows)]) == 2
+    assert cli.main(["results", "diff", str(one), str(rows)]) == 2
     assert "has no accuracies of tasks" in capsys.readouterr().err
-    assert cli.main(["report", "--difference", str(one), str(tmp_path / "gone.json")]) == 2
+    assert cli.main(["results", "diff", str(one), str(tmp_path / "gone.json")]) == 2
     assert "gone.json (No such file or directory): check the path" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--out", "elsewhere", "--way", "5"], "--out, --way: no part of the pages of all results; name a RUN, or"),
-        (["run", "--pages", "README.md"], "--pages: no part of the report of a run; leave that out"),
-        (["run", "--difference", "one.json", "two.json"], "RUN: no part of --difference"),
-        (["--verify", "one.json", "--shot", "5"], "--shot: no part of --verify"),
-    ],
-)
-def test_report_refuses_what_it_would_ignore(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], why: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("README.md").write_text("as it was")
-    assert cli.main(["report", *options]) == 2
-    assert why in capsys.readouterr().err
-    assert Path("README.md").read_text() == "as it was"
-
-
-def test_report_makes_the_tables_of_the_committed_measurement_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("penn-treebank/penn-treebank-5w1s-adalstm-1-df-plus.json", "timing/timing.json"):
-        Path("results", name).parent.mkdir(parents=True)
-        Path("results", name).write_bytes((ROOT / "results" / name).read_bytes())
-    Path("README.md").write_text("<!-- results penn-treebank -->\n<!-- /results -->\n")
-    assert cli.main(["report"]) == 0
-    for name in ("timing.md", "timing.csv"):
-        assert Path("results/timing", name).read_bytes() == (ROOT / "results/timing" / name).read_bytes()
-    for name in ("timing.png", "growth.png"):
-        committed, made = (folder / "results" / "timing" / name for folder in (ROOT, tmp_path))
-        assert len(description(made.read_bytes()).splitlines()) > 10
-        assert description(committed.read_bytes()) == description(made.read_bytes()), f"{name}: run csn report"
+def test_a_file_says_how_it_was_made(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "results/omniglot/omniglot-5w1s-adacnn-df-paper.json"
+    assert cli.main(["results", "show", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "omniglot-5w1s-adacnn-df-paper.json: 5-way 1-shot of omniglot, 1,000 tasks" in said
+    assert "adacnn-df, paper, seed 0: 98.22 ± 0.20 %" in said
+    assert "validation 98.30 % after 37,500 tasks; 25 minutes of training in all" in said
+    assert "csn train adacnn-df --recipe paper --data omniglot --way 5 --shot 1 --tasks 40000 --seed 0" in said
+    assert "csn evaluate runs/reproduce/omniglot-5w1s-adacnn-df-paper --way 5 --shot 1 --tasks 1000" in said
+    assert (
+        cli.main(["results", "show", str(ROOT / "results/penn-treebank/penn-treebank-5w3s-adalstm-2-df-paper.json")])
+        == 0
+    )
+    assert ", a command of csn 0.1" in " ".join(capsys.readouterr().out.split())
+    assert cli.main(["results", "show", str(ROOT / "results/benchmarks/overhead.json")]) == 2
+    assert "overhead.json has no accuracies of tasks" in capsys.readouterr().err

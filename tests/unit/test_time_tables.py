@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
-from csn.experiments.timing import tables as time_tables
-from csn.experiments.timing.benches import (
+import timing as time_tables
+from csn.experiments.timing.floor import Floor, Peak, SentenceFloor, over, peak_of, step_times
+from timing import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
+from timing_benches import (
     AXES,
     BENCHES,
     FLOOR,
@@ -26,10 +29,9 @@ from csn.experiments.timing.benches import (
     quick_axes,
     quick_bench,
 )
-from csn.experiments.timing.floor import Floor, Peak, SentenceFloor, over, peak_of, step_times
-from csn.experiments.timing.tables import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
-from csn.plots.timing import growth_figure, timing_figure
+from timing_pictures import growth_figure, timing_figure
 
+ROOT = Path(__file__).resolve().parents[2]
 QUICK_PARTS = 9  # 2 benches and 2 axes in 2 phases, 1 process
 
 
@@ -141,8 +143,8 @@ def test_the_time_of_a_step_is_shared_by_its_tasks(monkeypatch: pytest.MonkeyPat
 
 def test_what_is_measured_is_what_the_paper_compares() -> None:
     assert (IMAGES.way, IMAGES.shot, IMAGES.tasks, IMAGES.recipe) == (5, 1, 1, "plus")
-    assert {IMAGES.model(name).filters for name in IMAGES.contenders} == {64}
-    assert {SENTENCES.model(name).layers for name in SENTENCES.contenders} == {2}
+    assert {(c.network or c.learner).filters for c in map(IMAGES.config, IMAGES.contenders)} == {64}
+    assert {SENTENCES.config(name).network.layers for name in SENTENCES.contenders} == {2}
     assert [axis.points for axis in AXES] == [(5, 10, 20), (1, 5, 10), (1, 4, 16), (10, 20, 40)]
     episode = AXES[2].at(4).episode()
     assert (episode.support.x.shape, episode.query.x.shape) == ((4, 5, 1, 28, 28), (4, 25, 1, 28, 28))
@@ -302,3 +304,19 @@ def test_a_measurement_of_another_version_is_named(tmp_path: Path, content: str)
     (tmp_path / "timing.json").write_text(content)
     with pytest.raises(ValueError, match=r"timing.json does not hold what `csn reproduce timing` measures .*--again"):
         time_tables.timing_files(tmp_path)
+
+
+def test_the_tables_beside_the_committed_measurement_are_made_of_it() -> None:
+    files = time_tables.timing_files(ROOT / "results/benchmarks/timing")
+    assert {path.name for path in files} == {"timing.md", "timing.csv", "timing.png", "growth.png"}
+    for path, content in files.items():
+        if path.suffix == ".png":  # another matplotlib draws other pixels of the same numbers
+            assert description(path.read_bytes()) == description(content), f"{path}: timing.py --tables"
+        else:
+            assert path.read_bytes() == content, f"{path}: timing.py --tables"
+
+
+def description(picture: bytes) -> str:
+    """What a picture says that it shows."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        return str(opened.info.get("Description"))

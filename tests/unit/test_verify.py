@@ -1,4 +1,4 @@
-"""`csn report --verify`: a result file whose checkpoint is there is asked again; what was changed is found out."""
+"""`csn results verify`: a result file whose checkpoint is there is asked again; what was changed is found out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_result_holds(made, capsys):
-    assert main(["report", "--verify", str(made / "result.json")]) == 0
+    assert main(["results", "verify", str(made / "result.json")]) == 0
     assert "6 of 6 tasks alike" in capsys.readouterr().out
 
 
@@ -49,29 +49,29 @@ def test_other_answers_of_the_checkpoint_are_found(made, tmp_path, capsys):
         mean, interval = summarise(content["accuracies"]["trained"])
         content["summary"]["trained"] = {"accuracy": mean, "interval": interval}
 
-    assert main(["report", "--verify", str(changed(made, tmp_path, consistent))]) == 1
+    assert main(["results", "verify", str(changed(made, tmp_path, consistent))]) == 1
     assert "4 of 6 tasks alike" in capsys.readouterr().out
-    assert main(["report", "--verify", str(changed(made, tmp_path, lie))]) == 2
+    assert main(["results", "verify", str(changed(made, tmp_path, lie))]) == 2
     assert "was changed by hand" in capsys.readouterr().err
 
 
 def test_a_missing_checkpoint_is_said_with_the_way_to_make_it(made, tmp_path, capsys):
     path = changed(made, tmp_path, lambda content: content["trained"].update(run="elsewhere"))
-    assert main(["report", "--verify", str(path)]) == 0
+    assert main(["results", "verify", str(path)]) == 0
     said = capsys.readouterr().out
     assert "checkpoint is not here" in said
     content = json.loads(path.read_text())
     assert f"  {content['trained']['command']}\n  {content['command']}\n" in said
-    assert main(["report", str(made / "run"), "--verify", str(path)]) == 0
+    assert main(["results", "verify", str(path), "--run", str(made / "run")]) == 0
     assert "6 of 6 tasks alike" in capsys.readouterr().out
 
 
 def test_another_model_or_other_data_is_refused(made, tmp_path, capsys):
     path = changed(made, tmp_path, lambda content: content["trained"].update(checkpoint_sha256="0" * 64))
-    assert main(["report", "--verify", str(path)]) == 2
+    assert main(["results", "verify", str(path)]) == 2
     assert "not the one that was evaluated" in capsys.readouterr().err
     path = changed(made, tmp_path, lambda content: content["evaluation"].update(fingerprint="0" * 64))
-    assert main(["report", "--verify", str(path)]) == 2
+    assert main(["results", "verify", str(path)]) == 2
     assert "is not what it was" in capsys.readouterr().err
 
 
@@ -89,7 +89,7 @@ def test_another_model_or_other_data_is_refused(made, tmp_path, capsys):
     ],
 )
 def test_whatever_was_changed_is_found(made, tmp_path, capsys, change, message):
-    assert main(["report", "--verify", str(changed(made, tmp_path, change))]) == 2
+    assert main(["results", "verify", str(changed(made, tmp_path, change))]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -98,11 +98,11 @@ def test_an_older_result_or_one_of_an_interrupted_training_holds(made, tmp_path)
         del content["config"]["data"]["bad_files"], content["evaluation"]["fingerprint"]
         content["trained"]["validation_curve"] = []
 
-    assert main(["report", "--verify", str(changed(made, tmp_path, older))]) == 0
+    assert main(["results", "verify", str(changed(made, tmp_path, older))]) == 0
 
 
 def test_a_folder_without_a_checkpoint_is_refused(made, tmp_path, capsys):
-    assert main(["report", str(tmp_path), "--verify", str(made / "result.json")]) == 2
+    assert main(["results", "verify", str(made / "result.json"), "--run", str(tmp_path)]) == 2
     assert f"{tmp_path} has no checkpoint best.safetensors: name the folder of the run" in capsys.readouterr().err
 
 
@@ -126,7 +126,7 @@ def test_a_run_of_other_options_is_refused(made, tmp_path, capsys):
         content["config"]["network"]["filters"] = 5
         del content["trained"]["checkpoint_sha256"]
 
-    assert main(["report", "--verify", str(changed(made, tmp_path, other))]) == 2
+    assert main(["results", "verify", str(changed(made, tmp_path, other))]) == 2
     assert "another configuration than the result: name the right one" in capsys.readouterr().err
 
 
@@ -140,10 +140,10 @@ def test_results_of_the_shipped_weights_are_asked_again_without_a_run(tmp_path, 
     path = tmp_path / "result.json"
     path.write_text(json.dumps(content))
     monkeypatch.chdir(tmp_path)  # away from any run
-    assert main(["report", "--verify", str(path)]) == 0
+    assert main(["results", "verify", str(path)]) == 0
     assert "6 of 6 tasks alike" in capsys.readouterr().out
 
     content["trained"]["validation"] = 0.5
     path.write_text(json.dumps(content))
-    assert main(["report", "--verify", str(path)]) == 0
+    assert main(["results", "verify", str(path)]) == 0
     assert "its checkpoint is not here" in capsys.readouterr().out

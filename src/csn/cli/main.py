@@ -26,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_reproduce(commands)
     _add_report(commands)
+    _add_results(commands)
     _add_show(commands)
     _add_data(commands)
     _add_adapt(commands)
@@ -175,7 +176,7 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "goes on after a stop.",
     )
     reproduce.add_argument(
-        "table", metavar="TABLE", help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3), ablation or timing"
+        "table", metavar="TABLE", help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3) or ablation"
     )
     reproduce.add_argument(
         "--rows",
@@ -196,12 +197,12 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
     reproduce.add_argument(
         "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"
     )
-    reproduce.add_argument("--threads", type=int, help="CPU threads in all (default: all cores; of `timing` one)")
+    reproduce.add_argument("--threads", type=int, help="CPU threads in all (default: all cores)")
     reproduce.add_argument(
         "--again",
         action="store_true",
         help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
-        "trained on; files of other options or tests are replaced, and so is the measurement of `timing`",
+        "trained on; files of other options or tests are replaced",
     )
     reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
     reproduce.add_argument(
@@ -210,56 +211,35 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
     reproduce.add_argument(
         "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
     )
-    reproduce.add_argument("--repeats", type=int, help="of `timing`: interleaved repeats (default: 11)")
     _add_changes(reproduce)
 
 
 def _add_report(commands: Commands) -> None:  # type: ignore[valid-type]
-    report = commands.add_parser(  # type: ignore[attr-defined]
-        "report", help="learning curve and an episode's picture of a run; or all result files as tables of pages"
-    )
-    report.add_argument(
-        "run",
-        type=Path,
-        nargs="?",
-        metavar="RUN",
-        help="folder of a trained run (without it: fill the tables of --pages)",
-    )
-    report.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        help="folder of result files for the tables (default: results)",
-    )
-    report.add_argument(
-        "--pages",
-        type=Path,
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="pages whose marked tables are written anew (default: all of README.md and docs/ that have any)",
-    )
-    instead = report.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--verify",
-        type=Path,
-        metavar="RESULT",
-        help="instead, check a result file: its numbers, and its checkpoint (RUN, or where it was) on the same tasks",
-    )
-    instead.add_argument(
-        "--difference",
-        type=Path,
-        nargs=2,
-        metavar=("RESULT", "OTHER"),
-        help="instead, by how much one result is above another of the same tasks, task by task",
-    )
-    report.add_argument(
-        "--data", metavar="NAME|PATH", help="of --verify: where the data is now, if it is no longer where it was"
-    )
+    report = commands.add_parser("report", help="the page of a run: learning curve, a task, its results")  # type: ignore[attr-defined]
+    report.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: RUN/report)")
-    report.add_argument("--episode", type=int, help="which test task to draw (default: 0)")
+    report.add_argument("--episode", type=int, default=0, help="which test task to draw (default: %(default)s)")
     report.add_argument("--way", type=int, help="classes of the task drawn (default: as trained)")
     report.add_argument("--shot", type=int, help="labelled examples of a class in it (default: as trained)")
+
+
+def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
+    about = "result files: the tables of pages, whether one holds, how two differ, how one was made"
+    actions = commands.add_parser("results", help=about).add_subparsers(dest="action", metavar="ACTION", required=True)  # type: ignore[attr-defined]
+    tables = actions.add_parser("tables", help="write the marked tables of pages anew from the result files")
+    tables.add_argument("pages", type=Path, nargs="*", metavar="PAGE", help="default: README.md and all of docs")
+    tables.add_argument(
+        "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
+    )
+    verify = actions.add_parser("verify", help="check a file's numbers, and ask its checkpoint the same tasks again")
+    verify.add_argument("result", type=Path, metavar="RESULT", help="result file")
+    verify.add_argument("--run", type=Path, metavar="RUN", help="where its run is now (default: where it was)")
+    verify.add_argument("--data", metavar="NAME|PATH", help="where the data are now (default: where they were)")
+    diff = actions.add_parser("diff", help="by how much one result is above another, task by task")
+    diff.add_argument("result", type=Path, metavar="RESULT", help="result file")
+    diff.add_argument("other", type=Path, metavar="OTHER", help="result file of the same tasks")
+    show = actions.add_parser("show", help="a result's numbers, and the commands that made it")
+    show.add_argument("result", type=Path, metavar="RESULT", help="result file")
 
 
 def _add_show(commands: Commands) -> None:  # type: ignore[valid-type]

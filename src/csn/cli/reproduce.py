@@ -25,20 +25,12 @@ from csn.experiments.tables.budget import kin_with_length, measure, read_seconds
 from csn.experiments.tables.cells import Cell, changed_names
 from csn.experiments.tables.files import table_files
 from csn.experiments.tables.plan import plan
-from csn.experiments.timing.tables import MEASURED, check_timing, run_timing
-
-TIMING = "timing"
-REPEATS, MINUTES = 11, 10  # so many interleaved repeats of everything take about so long
 
 
 def reproduce(options: argparse.Namespace) -> int:
     """`csn reproduce`."""
-    if options.table == TIMING:
-        return _timing(options)
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
-    if options.repeats is not None:
-        raise ValueError("--repeats is for timing: the cells of a table are trained once, or --seeds times")
     _threads(options)  # too few are refused in a dry run too
     data = None if options.data is None else _found(data_name(options.data))
     results = options.results
@@ -141,27 +133,6 @@ def _problem_of(data: DataConfig, is_text: bool) -> str:
     except (ValueError, OSError, ImportError) as error:
         return str(error)
     return ""
-
-
-def _timing(options: argparse.Namespace) -> int:
-    """`csn reproduce timing`: nothing is trained, everything is measured in one go."""
-    asked = {"--rows": options.rows, "--data": options.data, "--budget": options.budget, "--set": options.changes}
-    asked |= {"--seeds": options.seeds != 1, "--jobs": options.jobs != 1}
-    if useless := [name for name, value in asked.items() if value]:
-        raise ValueError(f"timing measures everything in one run: leave out {', '.join(useless)}")
-    threads, repeats, folder = given(options.threads, 1), given(options.repeats, REPEATS), options.results / TIMING
-    check_timing(repeats=repeats, threads=threads)
-    measured = folder / MEASURED
-    if options.dry_run:
-        minutes = max(1, round(MINUTES * repeats / REPEATS))
-        say(f"times of random tasks, {repeats} interleaved repeats, into {folder}: about {minutes} minutes")
-    if measured.exists() and not options.again:
-        say(f"{measured} is there: --again measures anew and replaces it")
-    elif not options.dry_run:
-        _check_writable(folder)
-        for path in run_timing(folder, repeats=repeats, threads=threads, tell=say):
-            say(f"written to {path}")
-    return 0
 
 
 def _threads(options: argparse.Namespace) -> int:

@@ -61,8 +61,8 @@ def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> Traine
     run = open_run(folder, attention=content["evaluation"].get("attention"))
     if run.config != config_from_json(json.dumps(content["config"])):
         raise ValueError(
-            f"the run in {folder} is of another configuration than the result: name the right one, csn report RUN "
-            f"--verify RESULT"
+            f"the run in {folder} is of another configuration than the result: name the right one, csn results "
+            f"verify RESULT --run RUN"
         )
     if wrong := _otherwise_trained(content["trained"], run):
         raise ValueError(

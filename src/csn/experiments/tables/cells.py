@@ -62,7 +62,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, and what it is tested on. arm: of an ablation; variant: what the user changed."""
+    """One training, and what it is tested on.
+
+    arm: of an ablation.
+    variant: what the user changed.
+    problem: why the user's changes cannot be made to it; nothing if they can.
+    """
 
     table: str
     config: Config
@@ -70,6 +75,7 @@ class Cell:
     tests: tuple[Asked, ...]
     arm: str = ""
     variant: str = ""
+    problem: str = ""
 
     @property
     def name(self) -> str:

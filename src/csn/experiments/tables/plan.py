@@ -51,7 +51,7 @@ def plan(
     each; data: in place of the table's own, for rows that have no other data of their own or take any."""
     known = tables()
     if table not in known:
-        raise ValueError(f"there is no table {table!r}: choose one of {', '.join([*known, 'timing'])}")
+        raise ValueError(f"there is no table {table!r}: choose one of {', '.join(known)}")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:
@@ -77,6 +77,8 @@ def plan(
     chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
     if not chosen:
         raise ValueError(f"no cell of {table} is all of {', '.join(rows)}: `--dry-run` without --rows lists the cells")
+    if problem := next((f"{cell.name}: {cell.problem}" for cell in chosen if cell.problem), ""):
+        raise ValueError(f"{problem}; or choose the rows that have it with --rows")
     return chosen
 
 
@@ -159,16 +161,19 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
         config = merge(config, {"data": {"name": row.get("data", table)}})
         for change in (*own, *row.get("set", ())):
             config = merge(config, parse_option(change))
-        variant = _variant(config, changes)
-        for change in changes:
-            config = merge(config, parse_option(change))
+        variant, problem = "", ""
+        try:
+            variant = _variant(config, changes)
+            config = functools.reduce(merge, map(parse_option, changes), config)
+        except ValueError as error:  # an option that another row may have
+            problem = str(error)
         check_counts(config.train)
         tests = tuple(
             Asked(*_read_size(asked), sampling)
             for asked in row.get("tested", {}).get(size, [size])
             for sampling in row.get("sampling", ["random"])
         )
-        yield Cell(table, config, (*own, *row.get("set", ()), *changes), tests, arm, variant)
+        yield Cell(table, config, (*own, *row.get("set", ()), *changes), tests, arm, variant, problem)
 
 
 def _variant(config: Config, changes: Sequence[str]) -> str:

@@ -1,10 +1,14 @@
 """What a task costs each learner (appendix B and section 4.2): measured in one run on one machine, as tables and plots.
 
-Times are ratios to the floor of floor.py, within interleaved repeats: [lower quartile, median, upper quartile].
+Times are ratios to the floor (csn.experiments.timing.floor) within interleaved repeats: [lower quartile, median, upper
+quartile]. 11 repeats take about ten minutes.
+
+    python benchmarks/timing.py [--repeats N] [--threads N] [--quick] [--tables] [--out FOLDER]
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
@@ -19,7 +23,9 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.experiments.records.files import published, read_result
-from csn.experiments.timing.benches import (
+from csn.experiments.timing.floor import IMAGE, QUERIES, over, step_times
+from csn.plots.drawing import blank_figure, png
+from timing_benches import (
     AXES,
     BENCHES,
     DIRECT_FEEDBACK,
@@ -32,9 +38,7 @@ from csn.experiments.timing.benches import (
     quick_axes,
     quick_bench,
 )
-from csn.experiments.timing.floor import IMAGE, QUERIES, over, step_times
-from csn.plots.drawing import blank_figure, png
-from csn.plots.timing import growth_figure, timing_figure
+from timing_pictures import growth_figure, timing_figure
 
 MEASURED = "timing.json"
 SECONDS, GROWTH_SECONDS = 0.15, 0.05  # of a repeat and contender
@@ -75,8 +79,7 @@ def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Pa
         }
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged, or of another version
         raise ValueError(
-            f"{folder / MEASURED} does not hold what `csn reproduce timing` measures ({error!r}): measure anew with "
-            f"--again, or move it away"
+            f"{folder / MEASURED} does not hold what this program measures ({error!r}): measure anew, or move it away"
         ) from error
 
 
@@ -279,3 +282,23 @@ def _words(setting: dict[str, Any]) -> str:
         "recipe": "{} recipe",
     }
     return ", ".join(text.format(setting[name]) for name, text in names.items() if name in setting)
+
+
+def main() -> None:
+    """Measure and write, or only write tables and pictures of a measurement anew."""
+    parser = argparse.ArgumentParser(description="What a task costs each learner.")
+    parser.add_argument("--repeats", type=int, default=11, help="interleaved repeats (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="tiny networks: to see that it works")
+    parser.add_argument("--tables", action="store_true", help="only the tables and pictures of the file that is there")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/timing"), help="default: %(default)s")
+    options = parser.parse_args()
+    if options.tables:
+        for path, content in timing_files(options.out).items():
+            write_atomically(path, content)
+    else:
+        run_timing(options.out, repeats=options.repeats, threads=options.threads, quick=options.quick, tell=print)
+
+
+if __name__ == "__main__":
+    main()

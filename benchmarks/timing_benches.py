@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -145,7 +146,8 @@ def quick_axes() -> tuple[Axis, ...]:
 
 _IN_A_FRESH_PROCESS = """
 import json, sys
-from csn.experiments.timing.benches import own_peak
+sys.path.insert(0, sys.argv[2])
+from timing_benches import own_peak
 print(json.dumps(own_peak(*json.loads(sys.argv[1]))))
 """
 
@@ -153,7 +155,7 @@ print(json.dumps(own_peak(*json.loads(sys.argv[1]))))
 def peak_memory(bench: str, name: str, phase: str, *, threads: int, small: bool) -> Peak:
     """What a contender needs for two steps in a process of its own, so that nothing else counts."""
     arguments = json.dumps([bench, name, phase, threads, small])
-    command = [sys.executable, "-c", _IN_A_FRESH_PROCESS, arguments]
+    command = [sys.executable, "-c", _IN_A_FRESH_PROCESS, arguments, str(Path(__file__).parent)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
