@@ -22,7 +22,8 @@ import torch
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
-from csn.experiments.records.files import published, read_result
+from csn.experiments.records.files import read_result
+from csn.experiments.records.published import published
 from csn.experiments.timing.floor import IMAGE, QUERIES, over, step_times
 from csn.plots.drawing import blank_figure, png
 from timing_benches import (

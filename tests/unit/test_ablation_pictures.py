@@ -49,20 +49,19 @@ def test_an_arm_at_chance_does_not_flatten_the_others() -> None:
     assert "off the axis" not in [text.get_text() for text in without.legends[0].get_texts()]
 
 
-def test_a_filled_dot_is_a_difference_that_interval_and_seeds_agree_on() -> None:
+def test_a_filled_dot_is_a_difference_by_seeds() -> None:
     arms = [
-        mark("surely below", -0.9, by_seed=(-1.0, -0.8)),
-        mark("interval over zero", -0.1, by_seed=(-0.2, -0.1)),
-        mark("seed over zero", -0.5, by_seed=(-1.5, 0.5)),
+        mark("surely below", -0.9, by_seed=(-1.0, -0.8), verdict="differs"),
+        mark("level", -0.1, by_seed=(-0.2, -0.1), verdict="level"),
+        mark("nothing shown", -0.5, by_seed=(-1.5, 0.5)),
         mark("one seed", 0.4),
         mark("no baseline of its other seeds", -0.9, covered="1 of 4 seeds"),
     ]
-    assert [arm.differs for arm in arms] == [True, False, False, True, False]
     figure = ablation_figure(arms)
     assert "1 of 4 seeds" in texts(figure)
     (axes,) = axes_of_differences(figure)
     dots = [line for line in axes.lines if line.get_marker() == "o"]
-    assert [dot.get_markerfacecolor() != "white" for dot in dots] == [True, False, False, True, False]
+    assert [dot.get_markerfacecolor() != "white" for dot in dots] == [True, False, False, False, False]
     caps = [cap.get_xdata()[0] for container in axes.containers for cap in container.lines[1]]
     assert caps == pytest.approx([end for arm in arms for end in (arm.difference - 0.2, arm.difference + 0.2)])
     seeds = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() == "|" and line.get_markersize() == 9]
@@ -113,6 +112,6 @@ def test_every_data_set_with_arms_has_a_picture_of_its_differences(toy: None, mo
         assert picture.size[0] == 1800
         said = picture.info["Description"].splitlines()
     assert said == [
-        "adacnn, plus, 5-way 1-shot, direct feedback, baseline, 50.00, 20.00, None, 0.00, , , ",
-        "adacnn, plus, 5-way 1-shot, direct feedback, raw beta, 50.00, 20.00, 0.00, 0.00, 0.00, , ",
+        "adacnn, plus, 5-way 1-shot, direct feedback, baseline, 50.00, 20.00, None, 0.00, , , , ",
+        "adacnn, plus, 5-way 1-shot, direct feedback, raw beta, 50.00, 20.00, 0.00, 0.00, 0.00, , , ",
     ]

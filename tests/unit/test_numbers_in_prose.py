@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from csn.experiments.records.files import by_seed, published, read_results
+from csn.experiments.records.files import read_results
+from csn.experiments.records.published import published
+from csn.experiments.records.statistics import by_seed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

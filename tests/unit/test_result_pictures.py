@@ -39,8 +39,8 @@ def test_the_papers_mark_is_below_ours_with_its_interval_where_it_has_one() -> N
 def test_the_paper_is_in_the_legend_where_it_is_in_the_picture() -> None:
     legends = [accuracy_figure(marks).axes[-1].get_legend() for marks in ([EASY, HARD], [HARD])]
     assert [[text.get_text() for text in legend.get_texts()] for legend in legends] == [
-        ["csn, %, 95 % interval", "paper"],
-        ["csn, %, 95 % interval"],
+        ["csn, %, 95 % interval, over seeds where named", "paper"],
+        ["csn, %, 95 % interval, over seeds where named"],
     ]
 
 

@@ -13,7 +13,9 @@ from csn.cli import main as cli
 from csn.config import load_preset, merge
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import accuracy_table, arms_table, grid_table, overhead_table
-from csn.experiments.records.files import PRETRAINED, by_seed, changes_of, read_results
+from csn.experiments.records.files import read_results
+from csn.experiments.records.result import PRETRAINED, changes_of
+from csn.experiments.records.statistics import by_seed
 from csn.experiments.tables.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,12 +74,12 @@ def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, mo
     Path("results/ablation/t.json").write_text(json.dumps(other))
     assert cli.main(["results", "tables", "page.md"]) == 0
     against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
-    assert against == "+10.00 ± 9.80 (by seed +0.00 to +20.00)"  # the mean over tasks of 15, 15 and 0 points
+    assert against == "+10.00 ± 9.80 (± 127.06 over 2 seeds, by seed +0.00 to +20.00)"  # tasks of 15, 15 and 0 points
     other["config"]["train"]["seed"] = 2  # which the baseline does not have
     Path("results/ablation/u.json").write_text(json.dumps(other))
     assert cli.main(["results", "tables", "page.md"]) == 0
     against = Path("page.md").read_text().splitlines()[4].split(" | ")[3]
-    assert against == "+10.00 ± 9.80 (2 of 3 seeds, by seed +0.00 to +20.00)"
+    assert against == "+10.00 ± 9.80 (2 of 3 seeds, ± 127.06 over 2 seeds, by seed +0.00 to +20.00)"
     for name in ("s", "t", "u"):
         Path(f"results/ablation/{name}.json").unlink()
     unnamed = content | {"config": content["config"] | {"pretrain": {"epochs": 0}}}
@@ -235,7 +237,7 @@ def test_trainings_that_differ_in_the_seed_share_a_row(tmp_path: Path) -> None:
         (tmp_path / f"{2 - seed}.json").write_text(json.dumps(content))
     (row,) = accuracy_table(read_results(tmp_path), tmp_path.parent).splitlines()[2:]
     # Every task has a mean of 0.7 over the seeds, so that between tasks there is no spread left.
-    assert "| 70.00 ± 0.00 (3 seeds, 70.00 to 70.00) |" in row
+    assert "| 70.00 ± 0.00 (± 0.00 over 3 seeds, 70.00 to 70.00) |" in row
     assert row.endswith(
         f"| [result]({tmp_path.name}/2.json), [result]({tmp_path.name}/1.json), [result]({tmp_path.name}/0.json) |"
     )

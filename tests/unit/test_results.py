@@ -14,7 +14,9 @@ from csn.cli import main as cli
 from csn.config import load_preset
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import fill, marked_pages
-from csn.experiments.records.files import changes_of, published, read_results
+from csn.experiments.records.files import read_results
+from csn.experiments.records.published import published
+from csn.experiments.records.result import changes_of
 from csn.experiments.records.verify import check_summary
 from csn.experiments.tables.files import all_table_files, table_files
 from csn.presets import preset_names

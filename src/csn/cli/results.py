@@ -16,7 +16,9 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun
 from csn.experiments.pages import fill, marked_pages
-from csn.experiments.records.files import Result, difference, read_results, results_in
+from csn.experiments.records.files import read_results, results_in
+from csn.experiments.records.result import Result
+from csn.experiments.records.statistics import difference
 from csn.experiments.records.verify import ask_again, check_summary, checkpoint_of, is_of
 from csn.experiments.tables.files import all_table_files
 

@@ -47,7 +47,8 @@ class ArmMark(NamedTuple):
 
     panel: its model and recipe; kind: of conditioning; by_seed: the difference of each seed; paper: the paper's
     difference as text; chance: the accuracy of guessing; covered: how many of its seeds the difference is of, if
-    not all.
+    not all; interval: of the difference, over seeds where there are several, else over tasks; verdict: what the seeds
+    say of it, "differs", "level" or nothing.
     """
 
     panel: str
@@ -60,13 +61,7 @@ class ArmMark(NamedTuple):
     by_seed: tuple[float, ...] = ()
     paper: str = ""
     covered: str = ""
-
-    @property
-    def differs(self) -> bool:
-        """Whether neither its interval nor one of its seeds reaches to the other side of the baseline."""
-        assert self.difference is not None
-        one_sided = min(self.by_seed, default=1) > 0 or max(self.by_seed, default=-1) < 0
-        return abs(self.difference) > self.interval and one_sided and not self.covered
+    verdict: str = ""
 
     @property
     def reach(self) -> list[float]:
@@ -151,7 +146,7 @@ def _column(
         if arm.difference is None:
             continue
         _difference(differences, number, arm)
-        shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.differs else "normal"
+        shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.verdict == "differs" else "normal"
         below, color = (arm.covered, SOFT) if arm.covered else (arm.paper and f"paper: {arm.paper}", ORANGE)
         write(figure, left + width, y - (6 if below else 0), shown, size=8, ha="right", weight=weight)
         if below:
@@ -184,7 +179,7 @@ def _difference(axes: Axes, y: int, arm: ArmMark) -> None:
         return
     if len(arm.by_seed) > 1:
         axes.plot(arm.by_seed, [y] * len(arm.by_seed), "|", **SEEDS)
-    face = BLUE if arm.differs else "white"
+    face = BLUE if arm.verdict == "differs" else "white"
     axes.errorbar(
         arm.difference,
         y,
@@ -208,7 +203,7 @@ def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
 
     low, high = _ends(arms)
     handles = [
-        mark("o", "differs: interval and every seed on one side of 0"),
+        mark("o", "differs: 95 % interval over seeds leaves out 0"),
         mark("o", "no difference shown", markerfacecolor="white"),
     ]
     if any(len(arm.by_seed) > 1 for arm in arms):

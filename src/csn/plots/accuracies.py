@@ -105,7 +105,16 @@ def _legend(figure: Figure, *, paper: bool) -> None:
     """Whose marks are whose, on the line of the title."""
     axes = axes_at(figure, (WIDTH - MARGIN - 10, 20, 10, 12))
     axes.set_axis_off()
-    handles = [axes.errorbar([], [], xerr=[], label="csn, %, 95 % interval", **OURS, **INTERVAL)]
+    handles = [
+        axes.errorbar(
+            [],
+            [],
+            xerr=[],
+            label="csn, %, 95 % interval, over seeds where named",
+            **OURS,
+            **INTERVAL,
+        )
+    ]
     if paper:
         handles.append(axes.errorbar([], [], xerr=[], label="paper", **PAPERS, **INTERVAL))
     axes.legend(

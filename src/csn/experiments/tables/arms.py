@@ -11,18 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from csn.engine.evaluate import Accuracy
-from csn.experiments.records.files import (
-    Result,
-    by_seed,
-    changed_options,
-    changes_of,
-    difference,
-    other_tasks,
-    published,
-)
-from csn.experiments.tables.plan import ABLATION, plan
-
-SAMPLING_IN_NAMES = {"random": "", "all-inclusive": "-all"}  # in the names of the paper's numbers
+from csn.experiments.records.published import published, size_in_names
+from csn.experiments.records.result import Result, changed_options, changes_of
+from csn.experiments.records.statistics import OverSeeds, Verdict, by_seed, difference, other_tasks, over_seeds
+from csn.experiments.tables.plan import ABLATION, margin_of, plan
 
 
 class Arm(NamedTuple):
@@ -32,6 +24,17 @@ class Arm(NamedTuple):
     seeds: Sequence[Result]
     difference: Accuracy | None
     by_seed: Mapping[int, Accuracy]
+
+    @property
+    def over_seeds(self) -> OverSeeds | None:
+        """The difference over seeds; None for a single one."""
+        return over_seeds([each.mean for each in self.by_seed.values()])
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the arm differs from its baseline or is level with it, by seeds; nothing where too few say so."""
+        over = self.over_seeds
+        return over.verdict(margin_of(self.seeds[0].data)) if over is not None else ""
 
     @property
     def covered(self) -> str:
@@ -48,8 +51,8 @@ class Arm(NamedTuple):
         if others or not result.read_as_trained:
             return ""
         cells = published().get(result.data, {}).get(result.preset, {})
-        size = result.size + SAMPLING_IN_NAMES.get(result.sampling, f"-{result.sampling}")
-        said = cells.get(f"{size} {'; '.join(changes_of(config))}", "")
+        size = size_in_names(result.size, result.sampling)
+        said = cells.get(f"{size} {'; '.join(result.changes)}", "")
         try:
             return f"{float(said) - float(cells[size].split(' ± ')[0]):+.2f}"
         except ValueError:  # words

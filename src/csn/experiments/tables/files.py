@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.experiments.pages import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
+from csn.experiments.markdown import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
 from csn.experiments.records.checks import TRAINED
-from csn.experiments.records.files import Result, by_seed, changes_of, pooled, results_in
+from csn.experiments.records.files import results_in
+from csn.experiments.records.result import Result
+from csn.experiments.records.statistics import by_seed, over_seeds, pooled
 from csn.experiments.tables.arms import Arm, arms_of
 from csn.experiments.tables.plan import ABLATION, arm, in_order
 from csn.plots.ablation import ArmMark, ablation_figure
@@ -81,7 +83,7 @@ def _values(result: Result) -> dict[str, Any]:
     trained, config = result.content["trained"], result.content["config"]
     mean, interval = map(_per_cent, result.accuracy)
     values = [result.data, result.size, result.sampling, config["preset"], config["recipe"]]
-    values += ["; ".join(changes_of(config)), result.published, mean, interval]
+    values += ["; ".join(result.changes), result.published, mean, interval]
     values += [trained["tasks"], trained["seconds"], tasks_in_all(result), trained["seconds_in_all"]]
     values += [config["train"]["seed"], trained["commit"], result.path.name]
     return dict(zip(CSV_COLUMNS, values, strict=True))
@@ -130,13 +132,14 @@ def _plain(value: Any) -> str:
 
 def _mark(seeds: Sequence[Result]) -> Mark:
     """A result, perhaps of several seeds, as a line of the picture."""
-    result, accuracy = seeds[0], pooled(seeds)
+    result, accuracy, over = seeds[0], pooled(seeds), over_seeds([each.accuracy.mean for each in seeds])
+    label = result.model.replace("`", "")
     return Mark(
         data=result.data,
         tasks=result.tasks,
-        label=result.model.replace("`", ""),
+        label=label if over is None else f"{label} ({over.seeds} seeds)",
         accuracy=100 * accuracy.mean,
-        interval=100 * accuracy.interval,
+        interval=100 * (accuracy if over is None else over).interval,
         paper=result.published,
     )
 
@@ -158,5 +161,6 @@ def _arm_mark(of: Arm) -> ArmMark:
     if of.difference is None:
         return mark
     by_seed = tuple(100 * each.mean for each in of.by_seed.values())
-    mark = mark._replace(difference=100 * of.difference.mean, interval=100 * of.difference.interval)
-    return mark._replace(by_seed=by_seed, covered=of.covered)
+    interval = of.difference.interval if of.over_seeds is None else of.over_seeds.interval
+    mark = mark._replace(difference=100 * of.difference.mean, interval=100 * interval, by_seed=by_seed)
+    return mark._replace(covered=of.covered, verdict=of.verdict)

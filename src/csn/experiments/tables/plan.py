@@ -18,7 +18,8 @@ from csn.config import Config, DataConfig, config_from_json, load_preset, merge,
 from csn.data.registry import DATASETS, data_entry
 from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.engine.train import check_counts
-from csn.experiments.records.files import Result, changes_of, option_label, results_in
+from csn.experiments.records.files import results_in
+from csn.experiments.records.result import Result, changes_of, option_label
 from csn.experiments.tables.cells import LENGTH, STATED, Asked, Cell
 
 if sys.version_info >= (3, 11):
@@ -34,9 +35,20 @@ _SIZE = re.compile(r"(\d+)w(\d+)s")
 _SEED = re.compile(r"(?P<name>.+)-seed(?P<seed>\d+)")
 
 
+@functools.cache
+def _all() -> dict[str, Any]:
+    return tomllib.loads((resources.files("csn.experiments.tables") / "tables.toml").read_text(encoding="utf-8"))
+
+
 def tables() -> dict[str, list[dict[str, Any]]]:
     """The rows of every table."""
-    return tomllib.loads((resources.files("csn.experiments.tables") / "tables.toml").read_text(encoding="utf-8"))
+    return {name: rows for name, rows in _all().items() if isinstance(rows, list)}
+
+
+def margin_of(data: str) -> float | None:
+    """Within how much two models are level on a data set, as a fraction; None where no margin is stated."""
+    points = _all()["margins"].get(data)
+    return None if points is None else points / 100
 
 
 def plan(
@@ -139,7 +151,7 @@ def _arms() -> dict[tuple[str, ...], str]:
 
 
 def _change(result: Result) -> tuple[str, ...]:
-    return result.preset, result.recipe, *changes_of(result.content["config"])
+    return result.preset, result.recipe, *result.changes
 
 
 def _in_one_form(changes: Sequence[str]) -> list[str]:

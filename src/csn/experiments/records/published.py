@@ -1,0 +1,37 @@
+"""Published numbers: those of the paper's tables, and those of the baselines' own authors."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+AUTHORS = "authors"  # the section of numbers that are not the paper's
+IN_NAMES = {"random": "", "all-inclusive": "-all"}  # how tasks are drawn, as the names of cells have it
+
+
+@functools.cache
+def _all() -> Mapping[str, Any]:
+    return tomllib.loads((resources.files("csn.experiments.records") / "published.toml").read_text(encoding="utf-8"))
+
+
+def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
+    """The paper's tables: data set -> preset -> tasks -> accuracy as printed."""
+    return {data: presets for data, presets in _all().items() if data != AUTHORS}
+
+
+def by_its_authors(data: str, preset: str, size: str) -> str:
+    """What a baseline's own paper prints, or nothing."""
+    return str(_all()[AUTHORS].get(data, {}).get(preset, {}).get(size, ""))
+
+
+def size_in_names(size: str, sampling: str) -> str:
+    """Tasks as published numbers are called by them: "5w1s-all"."""
+    return size + IN_NAMES.get(sampling, f"-{sampling}")

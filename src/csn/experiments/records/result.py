@@ -1,0 +1,208 @@
+"""A result: one learner's accuracy from one result file, and what it is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from csn.config import Config, DataConfig, PretrainConfig, config_from_json, load_preset
+from csn.engine.evaluate import EVALUATION_SEED, Accuracy
+from csn.experiments.records.checks import LEARNERS, TRAINED
+from csn.experiments.records.published import by_its_authors, published, size_in_names
+from csn.presets import preset_names
+
+SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
+PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset has none
+
+
+@dataclass(frozen=True)
+class Result:
+    """One learner's accuracy from one result file; `learner` is "trained", or what was shown beside it."""
+
+    path: Path
+    content: dict[str, Any]
+    learner: str
+
+    @functools.cached_property
+    def config(self) -> Config:
+        """Of its training."""
+        return config_from_json(json.dumps(self.content["config"]))
+
+    @functools.cached_property
+    def changes(self) -> list[str]:
+        """How its training differs from its preset."""
+        return changes_of(self.content["config"])
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Mean and interval."""
+        summary = self.content["summary"][self.learner]
+        return Accuracy(summary["accuracy"], summary["interval"])
+
+    @property
+    def data(self) -> str:
+        """What it was tested on."""
+        return str(self.content["evaluation"]["data"])
+
+    @property
+    def sampling(self) -> str:
+        """How the tasks were drawn: "random", "all-inclusive" or "within-alphabet"."""
+        return str(self.content["evaluation"].get("sampling", "random"))
+
+    @property
+    def preset(self) -> str:
+        """Of its training."""
+        return str(self.content["config"]["preset"])
+
+    @property
+    def recipe(self) -> str:
+        """Of its training."""
+        return str(self.content["config"]["recipe"])
+
+    @property
+    def unit(self) -> str:
+        """What training counted; a language model has a perplexity."""
+        return "sentences" if "perplexity" in self.content["trained"] else "tasks"
+
+    @property
+    def size(self) -> str:
+        """The tasks as in 5w1s."""
+        return "{way}w{shot}s".format(**self.content["evaluation"])
+
+    @property
+    def tasks(self) -> str:
+        """The tasks in words."""
+        sampling = "" if self.sampling == "random" else f", {self.sampling.replace('-', ' ')}"
+        return "{way}-way {shot}-shot".format(**self.content["evaluation"]) + sampling
+
+    @property
+    def published(self) -> str:
+        """The paper's number for this cell, if it has one."""
+        if not self._as_published:
+            return ""
+        cells = published().get(self.data, {}).get(self.preset, {})
+        return str(cells.get(size_in_names(self.size, self.sampling), ""))
+
+    @property
+    def by_its_authors(self) -> str:
+        """What a baseline's own paper prints for this cell, where that is another number."""
+        return by_its_authors(self.data, self.preset, self.size) if self._as_published else ""
+
+    @functools.cached_property
+    def _as_published(self) -> bool:
+        """Whether data, model and test are those of a published number."""
+        elsewhere = self.data != self.content["config"]["data"]["name"]
+        if self.learner != TRAINED or elsewhere or self.sampling == "within-alphabet" or not self.read_as_trained:
+            return False
+        others = set(self.changes) - self._papers_own
+        return all(change.startswith(("pretrain.", "precision=")) for change in others)  # it stands beside any of them
+
+    @property
+    def _papers_own(self) -> set[str]:
+        """Changes of its preset that the paper made too: a deep adaLSTM has fewer units at 3 shots (appendix A)."""
+        is_deep = self.preset.startswith("adalstm-2-")
+        return {"units=200"} if is_deep and self.content["config"]["data"]["shot"] == 3 else set()
+
+    @property
+    def read_as_trained(self) -> bool:
+        """Whether it was tested with the attention that it was trained with."""
+        trained = self.content["config"]["learner"].get("attention", "soft")
+        return bool(self.content["evaluation"].get("attention", trained) == trained)
+
+    @property
+    def pretraining(self) -> str:
+        """Whether the embedding network was pretrained, where the preset has it otherwise."""
+        if self.preset not in preset_names():
+            return ""
+        by_preset = load_preset(self.preset, self.recipe).pretrain.epochs
+        if bool(self.config.pretrain.epochs) == bool(by_preset):
+            return ""
+        return "pretrained" if self.config.pretrain.epochs else "not pretrained"
+
+    @functools.cached_property
+    def model(self) -> str:
+        """Preset and recipe, with what was changed and where it was trained if elsewhere; the same for every size of
+        tasks."""
+        config = self.content["config"]
+        if self.learner != TRAINED:
+            return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
+        parts = [f"`{self.preset}`", self.recipe, *(c for c in self.changes if c not in self._papers_own)]
+        parts += [self.pretraining] if self.pretraining else []
+        if DataConfig(config["data"]["name"]).label != self.data:
+            parts.append(f"trained on {config['data']['name']}")
+        return ", ".join(parts)
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The model, with what was changed for these tasks."""
+        if self.learner != TRAINED:
+            return self.model
+        config = self.content["config"]
+        parts = [self.model, *(change for change in self.changes if change in self._papers_own)]
+        evaluation = self.content["evaluation"]
+        if config["data"]["way"] != evaluation["way"]:
+            parts.append(f"trained on {config['data']['way']}-way tasks")
+        if not self.read_as_trained:
+            parts.append(f"tested with {evaluation['attention']} attention")
+        if (seed := evaluation.get("seed", EVALUATION_SEED)) != EVALUATION_SEED:
+            parts.append(f"test tasks of seed {seed}")
+        return ", ".join(parts)
+
+    @property
+    def seed(self) -> int:
+        """Of its training."""
+        return int(self.content["config"]["train"]["seed"])
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it stands in a table."""
+        evaluation = self.content["evaluation"]
+        sampling = self.sampling != "random"
+        return evaluation["way"], evaluation["shot"], sampling, LEARNERS.index(self.learner), self.name, self.seed
+
+
+def changes_of(config: dict[str, Any]) -> list[str]:
+    """How a run differs from its preset, but for its data, seed and length: ["units=200"]."""
+    return list(changed_options(config))
+
+
+def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
+    """The same with section, name and the preset's value of each; a part of another name has the preset's whole part.
+
+    Whether there was a pretraining has words of its own.
+    """
+    read = config_from_json(json.dumps(config))
+    if read.preset not in preset_names():
+        return {}
+    preset = load_preset(read.preset, read.recipe)
+    if read.pretrain.epochs and not preset.pretrain.epochs:
+        preset = dataclasses.replace(preset, pretrain=PRETRAINED)
+    its, own = preset.as_dict(), read.as_dict()
+    told_elsewhere = {
+        "train": SEED_AND_LENGTH,
+        "data": {"name", "way", "shot"},
+        "pretrain": set() if read.pretrain.epochs else set(own["pretrain"]),
+    }
+    changed: dict[str, tuple[str, str, Any]] = {}
+    for section in ("learner", "network", "key", "train", "data", "pretrain"):
+        preset_part, part = its[section] or {}, own[section] or {}
+        if part.get("name") != preset_part.get("name") and section in ("learner", "network", "key"):
+            changed[f"{section}={part.get('name')}"] = section, "", its[section]
+            continue
+        for name in sorted(part.keys() - told_elsewhere.get(section, set())):
+            if part[name] != preset_part[name]:
+                changed[f"{option_label(section, name)}={_shown(part[name])}"] = section, name, preset_part[name]
+    return changed
+
+
+def option_label(section: str, name: str) -> str:
+    """An option as tables and file names have it: those of the learner and its network need no section."""
+    return f"{section}.{name}" if section in ("key", "pretrain") else name
+
+
+def _shown(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,144 @@
+"""What several trainings say together: intervals over tasks and over seeds, differences, and equivalence.
+
+An interval over tasks says how well these trained models are known; only one over seeds covers another training. That
+two models differ, or are level, is therefore decided over seeds alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from csn.engine.evaluate import Accuracy, summarise
+from csn.experiments.records.result import Result
+
+Verdict = Literal["differs", "level", ""]
+
+
+class OverSeeds(NamedTuple):
+    """A mean over trainings that differ in their seeds, with its standard error."""
+
+    mean: float
+    error: float
+    seeds: int
+
+    @property
+    def interval(self) -> float:
+        """Half-width of the 95 % t interval."""
+        return t_quantile(0.975, self.seeds - 1) * self.error
+
+    @property
+    def differs(self) -> bool:
+        """Whether the 95 % interval leaves out 0."""
+        return abs(self.mean) > self.interval
+
+    def is_level(self, margin: float) -> bool:
+        """Whether two one-sided t tests at 5 % find the mean within `margin` of 0 (TOST)."""
+        return abs(self.mean) + t_quantile(0.95, self.seeds - 1) * self.error < margin
+
+    def verdict(self, margin: float | None) -> Verdict:
+        """Of a difference: "level" within a margin, if one is stated; "differs"; or nothing shown."""
+        if margin is not None and self.is_level(margin):
+            return "level"
+        return "differs" if self.differs else ""
+
+
+def over_seeds(values: Sequence[float]) -> OverSeeds | None:
+    """Of one number for each seed; None for a single one, which says nothing of others."""
+    if len(values) < 2:
+        return None
+    return OverSeeds(statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values))
+
+
+def t_quantile(probability: float, freedom: int) -> float:
+    """Student's t: the number that it stays below with this probability (above 1/2), by bisection."""
+    low, high = 0.0, 1.0
+    while _t_below(high, freedom) < probability:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_below(middle, freedom) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _t_below(t: float, freedom: int) -> float:
+    """P(T < t) for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    term, total = (math.cos(angle), 0.0) if freedom % 2 else (1.0, 0.0)
+    for k in range(freedom % 2 + 1, freedom, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * k / (k + 1)
+    inside = math.sin(angle) * total
+    return 0.5 + (angle + inside) / math.pi if freedom % 2 else 0.5 + inside / 2
+
+
+def by_seed(results: Iterable[Result]) -> list[list[Result]]:
+    """Results of the same tasks that differ in the seed of their training alone, together."""
+    together: dict[str, list[Result]] = {}
+    for result in results:
+        together.setdefault(_all_but_seed(result), []).append(result)
+    groups = [same for alike in together.values() for same in _by_fingerprint(alike)]
+    return [_of_different_seeds(sorted(seeds, key=lambda result: result.seed)) for seeds in groups]
+
+
+def _all_but_seed(result: Result) -> str:
+    """Which learner was trained how and asked what, as text."""
+    config, evaluation = result.content["config"], result.content["evaluation"]
+    trained = config | {"train": config["train"] | {"seed": None}}
+    attention = evaluation.get("attention", config["learner"].get("attention", "soft"))
+    return json.dumps([result.learner, _tasks_of(result), attention, trained], sort_keys=True)
+
+
+def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
+    """Results of the same data, together; older files without a fingerprint stay with the others while those agree."""
+    prints = dict.fromkeys(result.content["evaluation"].get("fingerprint") for result in results)
+    if len(prints.keys() - {None}) < 2:
+        return [list(results)]
+    return [[each for each in results if each.content["evaluation"].get("fingerprint") == one] for one in prints]
+
+
+def _of_different_seeds(seeds: list[Result]) -> list[Result]:
+    """The same, unless two of them are of one seed."""
+    for one, other in itertools.pairwise(seeds):
+        if one.seed == other.seed:
+            raise ValueError(f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them")
+    return seeds
+
+
+def pooled(seeds: Sequence[Result]) -> Accuracy:
+    """Of several trainings: the mean over tasks and seeds, and its interval over tasks."""
+    return seeds[0].accuracy if len(seeds) == 1 else summarise(_task_means(seeds))
+
+
+def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
+    """By how much these are above those, each perhaps of several seeds: task by task, so that hard tasks cancel out."""
+    if other := other_tasks(these[0], those[0]):
+        raise ValueError(
+            f"{these[0].path} and {those[0].path} are not of the same tasks ({', '.join(other)}): evaluate both on the "
+            f"same ones"
+        )
+    return summarise([a - b for a, b in zip(_task_means(these), _task_means(those), strict=True)])
+
+
+def _task_means(seeds: Sequence[Result]) -> list[float]:
+    """Of each task, the mean over trainings."""
+    tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
+    return [math.fsum(task) / len(seeds) for task in tasks]
+
+
+def other_tasks(one: Result, other: Result) -> list[str]:
+    """In what the tasks of two results differ; older files do not say what their data were."""
+    ours, theirs = _tasks_of(one), _tasks_of(other)
+    prints = {each.content["evaluation"].get("fingerprint") for each in (one, other)} - {None}
+    return [name for name in ours if ours[name] != theirs[name]] + (["fingerprint"] if len(prints) > 1 else [])
+
+
+def _tasks_of(result: Result) -> dict[str, Any]:
+    """What decides which tasks were asked."""
+    evaluation = result.content["evaluation"]
+    names = ("data", "split", "way", "shot", "queries", "seed", "tasks")
+    return {name: evaluation.get(name) for name in names} | {"sampling": result.sampling}
