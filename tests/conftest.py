@@ -31,6 +31,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CSN_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("CSN_DATA", raising=False)
+        patch.setenv("CSN_UNCOMMITTED", "1")  # tests write result files while the package is being changed
         yield
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import csn
-from csn.engine.origin import commit
+from csn.engine.origin import check_committed, commit
 
 
 @pytest.fixture
@@ -46,3 +46,14 @@ def test_package_inside_the_repository_of_others_has_its_version(repository):
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("")
     assert commit(installed) == f"csn {csn.__version__}"
+
+
+def test_evidence_comes_from_committed_code(repository, monkeypatch):
+    monkeypatch.delenv("CSN_UNCOMMITTED", raising=False)
+    monkeypatch.setattr("csn.engine.origin.commit", lambda: commit(repository / "package"))
+    check_committed("the result file x.json")
+    (repository / "package" / "__init__.py").write_text("after")
+    with pytest.raises(ValueError, match=r"the result file x\.json is evidence only of code .*: commit or stash them"):
+        check_committed("the result file x.json")
+    monkeypatch.setenv("CSN_UNCOMMITTED", "1")
+    check_committed("the result file x.json")

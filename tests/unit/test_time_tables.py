@@ -265,7 +265,7 @@ def test_files_of_a_run(content: dict[str, Any], tmp_path: Path, monkeypatch: py
 
 
 def test_the_tables_of_the_committed_measurement_are_made_of_it() -> None:
-    folder = Path(__file__).resolve().parents[2] / "results" / "timing"
+    folder = Path(__file__).resolve().parents[2] / "results/benchmarks/timing"
     content = json.loads((folder / "timing.json").read_text(encoding="utf-8"))
     for name, text in {"timing.md": timing_page(content), "timing.csv": timing_csv(content)}.items():
         assert (folder / name).read_bytes() == text.encode(), f"{name} does not say what timing.json does"
@@ -302,7 +302,7 @@ def test_a_process_that_fails_is_told_by_its_last_line():
 @pytest.mark.parametrize("content", ['{"rows": []}', '{"rows": [{"a": 1}]}', '{"rows": [], "benches": {"images": 1}}'])
 def test_a_measurement_of_another_version_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "timing.json").write_text(content)
-    with pytest.raises(ValueError, match=r"timing.json does not hold what `csn reproduce timing` measures .*--again"):
+    with pytest.raises(ValueError, match=r"timing.json does not hold what this program measures"):
         time_tables.timing_files(tmp_path)
 
 

@@ -14,6 +14,7 @@ from csn.cli.train import run_with_progress
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
 from csn.engine.machine import check_precision
+from csn.engine.origin import check_committed
 from csn.engine.run import has_run, new_trainer
 from csn.experiments import compare as comparing
 from csn.experiments.records.protocol import QUERIES
@@ -28,6 +29,8 @@ def compare(options: argparse.Namespace) -> int:
     for name in ("tasks", "test_tasks", "repeats"):
         if getattr(options, name) < 2:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
+    if options.results is not None:
+        check_committed("a kept comparison")
     seconds = None if options.budget is None else read_seconds(options.budget)
     asked = {name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")}
     contenders = comparing.contenders(options.presets, data=data_name(options.data), **asked)

@@ -18,10 +18,12 @@ from csn.cli.launch import launch
 from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
+from csn.engine.calibration import Calibration, query_classes
 from csn.engine.checkpoint import write_atomically
 from csn.engine.distributed import Ranks, connected
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
+from csn.engine.origin import check_committed
 from csn.engine.run import TrainedRun, check_history, check_vocabulary, input_spec, open_run
 from csn.experiments.records.files import read_result
 from csn.experiments.records.protocol import QUERIES, SOURCES, setting_of
@@ -45,6 +47,8 @@ def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
         device = prepare_machine(options, ranks)
         run = open_run(options.run, attention=options.attention)
         check_history(run)
+        if options.out is not None:
+            check_committed(f"the result file {options.out}")
     data = ranks.prepared(lambda: load(asked_data(options, run), run))
     check_vocabulary(run, data)
     source = _source(options, run, data)
@@ -59,22 +63,35 @@ def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
         facts = {"tasks": setting, "run": run.metadata, "data": data.splits[options.split].fingerprint}
         ranks.check_same({name: json.dumps(fact, sort_keys=True) for name, fact in facts.items()})
     results: dict[str, list[float]] = {}
-    started = time.monotonic()
+    calibrations: dict[str, dict[str, float]] = {}
+    started, classes = time.monotonic(), query_classes(source, tasks)
     with progress_bar("[bold]{task.description}") as progress:
         for label, learner in _learners(options, run, source).items():
-            on_progress = advance(progress, progress.add_task(label, total=tasks))
+            on_progress, own = advance(progress, progress.add_task(label, total=tasks)), Calibration()
             results[label] = evaluate_tasks(
-                learner.to(device), source, tasks, device=device, on_progress=on_progress, ranks=ranks
+                learner.to(device),
+                source,
+                tasks,
+                device=device,
+                on_progress=on_progress,
+                on_answers=own.add,
+                ranks=ranks,
             )
+            calibrations[label] = Calibration.of_parts(ranks.gathered(own)).summary(classes)
     about = f"{source.way}-way {source.shot}-shot, {tasks} {_sampling(options)} {source.split} tasks"
     table = Table("learner", title=f"{data.name}, {about}")
-    table.add_column("accuracy, 95 % interval", justify="right")
+    for header in ("accuracy, 95 % interval", "over classes", "NLL", "ECE, %"):
+        table.add_column(header, justify="right")
     for label, accuracies in results.items():
-        table.add_row(label, str(summarise(accuracies)))
+        of = calibrations[label]
+        over_classes = f"± {100 * of['interval_over_classes']:.2f} ({of['classes']})"
+        table.add_row(label, str(summarise(accuracies)), over_classes, f"{of['nll']:.3f}", f"{100 * of['ece']:.2f}")
     console.print(table)
     if isinstance(source, PartitionSource):
         say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
-    ranks.first_only(lambda: write_atomically(out, json_bytes(result_content(run, setting, results, started))))
+    ranks.first_only(
+        lambda: write_atomically(out, json_bytes(result_content(run, setting, results, started, calibrations)))
+    )
     say(f"written to {out}")
     return 0
 
@@ -83,6 +100,7 @@ def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
     """Of a result in its run's folder: data, split, size, how tasks were drawn, and another attention than trained."""
     parts = ["result", setting["data"], setting["split"], "{way}w{shot}s".format(**setting)]
     parts += [setting["sampling"]] if setting["sampling"] != "random" else []
+    parts += [f"tasks{setting['seed']}"] if setting["seed"] != EVALUATION_SEED else []
     parts += [setting["attention"]] if setting["attention"] != run.config.learner.attention else []
     return "-".join(parts) + ".json"
 
@@ -112,7 +130,7 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
         way=given(options.way, trained.way),
         shot=given(options.shot, trained.shot),
         queries=given(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
-        seed=EVALUATION_SEED,
+        seed=given(options.task_seed, EVALUATION_SEED),
         support=run.learner.support_of,
     )
     if isinstance(source, PartitionSource) and len(source) < 2:

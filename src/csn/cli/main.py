@@ -119,6 +119,7 @@ def _add_evaluate(commands: Commands) -> None:  # type: ignore[valid-type]
         action="store_true",
         help="instead, divide all classes of the split into groups and solve each group once",
     )
+    evaluate.add_argument("--task-seed", type=int, help="of the test tasks (default: 2018, the same for everyone)")
     evaluate.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
     evaluate.add_argument(
         "--references",

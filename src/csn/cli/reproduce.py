@@ -21,6 +21,7 @@ from csn.data.registry import DATASETS, data_entry, load_running_text
 from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import check_precision, keep_freed_memory
+from csn.engine.origin import check_committed
 from csn.experiments.tables.budget import kin_with_length, measure, read_seconds, within_budget
 from csn.experiments.tables.cells import Cell, changed_names
 from csn.experiments.tables.files import table_files
@@ -49,6 +50,7 @@ def reproduce(options: argparse.Namespace) -> int:
     for folder in (options.runs, results) if open_cells else (results,):
         _check_writable(folder)
     if open_cells:
+        check_committed("a table")
         with_data, without = _by_data(open_cells)
         outcome = run_all(with_data, everything, options, results, _threads(options))
         if outcome is None:

@@ -50,9 +50,12 @@ def evaluate(
     *,
     device: torch.device | str = "cpu",
     on_progress: Callable[[int], None] | None = None,
+    on_answers: Callable[[Tensor, Tensor], None] | None = None,
     ranks: Ranks = ALONE,
 ) -> list[float]:
     """Accuracy on each of the source's first `tasks` episodes, the learner in evaluation mode.
+
+    on_answers is given the logits (b, m, way) and labels (b, m) of each batch.
 
     Several ranks share the tasks out, in whole batches of those that one process makes; each has all accuracies.
     """
@@ -72,6 +75,8 @@ def evaluate(
                 logits = encodings.logits(slice(first - start, first - start + count))
             labels = source.labels(count, source.queries).to(device)
             accuracies += task_accuracies(logits, labels).tolist()
+            if on_answers:
+                on_answers(logits, labels)
             if on_progress:
                 on_progress(min(len(accuracies) * ranks.world, tasks))
     finally:

@@ -42,6 +42,18 @@ def commit(package: Path = Path(csn.__file__).parent) -> str:
         return f"csn {csn.__version__}"
 
 
+def check_committed(what: str) -> None:
+    """Raise ValueError where the package has uncommitted changes: nobody could make a number of such code again.
+
+    The environment variable CSN_UNCOMMITTED lets it pass, for tests of a package that is being changed.
+    """
+    if commit().endswith("-dirty") and not os.environ.get("CSN_UNCOMMITTED"):
+        raise ValueError(
+            f"{what} is evidence only of code that others can have, and the package has uncommitted changes: commit or "
+            f"stash them (git status -- {Path(csn.__file__).parent})"
+        )
+
+
 def describe_machine() -> dict[str, Any]:
     """What a result file says of the machine and versions."""
     model = platform.processor() or platform.machine()

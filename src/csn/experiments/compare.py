@@ -24,6 +24,7 @@ from csn.building import build_learner
 from csn.config import Config, config_from_json, load_preset, merge, parse_option
 from csn.core.model import CSN
 from csn.data.source import Dataset, EpisodeSource
+from csn.engine.calibration import Calibration, query_classes
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
 from csn.engine.origin import origin
@@ -144,9 +145,11 @@ def result_of(
         content = read_result(path)
         if content["evaluation"] == setting:
             return content
-    run, started = open_run(contender.folder), time.monotonic()
-    accuracies = evaluate(run.learner.to(device), source, tasks, device=device, on_progress=on_progress)
-    content = result_content(run, setting, {"trained": accuracies}, started)
+    run, started, own = open_run(contender.folder), time.monotonic(), Calibration()
+    learner = run.learner.to(device)
+    accuracies = evaluate(learner, source, tasks, device=device, on_progress=on_progress, on_answers=own.add)
+    calibration = own.summary(query_classes(source, tasks))
+    content = result_content(run, setting, {"trained": accuracies}, started, {"trained": calibration})
     write_atomically(path, json_bytes(content))
     return content
 

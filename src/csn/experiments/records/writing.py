@@ -25,11 +25,19 @@ def checkpoint_sha256(folder: Path) -> str:
 
 
 def result_content(
-    run: TrainedRun, setting: dict[str, Any], results: dict[str, list[float]], started: float
+    run: TrainedRun,
+    setting: dict[str, Any],
+    results: dict[str, list[float]],
+    started: float,
+    calibrations: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
-    """A result file: everything that makes a number checkable. started: by `time.monotonic`."""
+    """A result file: everything that makes a number checkable.
+
+    started: by `time.monotonic`.
+    calibrations: what `Calibration.summary` says of each learner.
+    """
     summary = {
-        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
+        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True)) | calibrations[label]
         for label, accuracies in results.items()
     }
     return {
