@@ -1,7 +1,7 @@
 """MAML (Finn, Abbeel and Levine, 2017): an initialisation from which a few steps of gradient descent learn a task.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways. A task's parameters are a value like any other: `torch.func`
-computes them as a function of the initialisation and vectorises that function over tasks.
+computes them as a function of the initialisation and vectorises that function over tasks, or a loop over tasks does.
 
 No batch norm. The original normalises the queries of a test task by their joint statistics, which makes an answer
 depend on the other queries (transduction); group norm, or none, keeps every query on its own, in training as in test.
@@ -9,6 +9,7 @@ depend on the other queries (transduction); group norm, or none, keeps every que
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -22,6 +23,7 @@ from csn.core.base_learner import start_uniform
 from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary, out_of_inference_mode
+from csn.networks.cnn import native_norms
 
 Parameters = dict[str, Tensor]
 Order = Literal["first", "second"]
@@ -81,19 +83,29 @@ class MAML(FewShotLearner[Adapted]):
             def adapt(x: Tensor, y: Tensor) -> Parameters:
                 return self.adapted(x, y, way)
 
+            if self._goes_one_by_one(x):
+                return Adapted(stacked([adapt(*task) for task in zip(x, y, strict=True)]), way)
             return Adapted(vmap(adapt, randomness="different")(x, y), way)
 
     def predict(self, x: Tensor, task: Adapted) -> Tensor:
         """f_{theta'_i} on the queries of task i: (b, m, *input) -> (b, m, way)."""
         check_finite(x)
         check_same_tasks(x, next(iter(task.parameters.values())))
-        return vmap(self._call, randomness="different")(task.parameters, x)[..., : task.way]
+        if self._goes_one_by_one(x):
+            with native_norms():
+                logits = torch.stack([self._call(of_task(task.parameters, i), x[i]) for i in range(len(x))])
+        else:
+            logits = vmap(self._call, randomness="different")(task.parameters, x)
+        return logits[..., : task.way]
 
     def adapted(self, x: Tensor, y: Tensor, way: int) -> Parameters:
         """theta' <- theta' - alpha grad_theta' L(f_theta'), from theta on, for one task: x (n, *input), y (n,)."""
         parameters: Parameters = dict(self.network.named_parameters())
         for _ in range(self.inner_steps if self.training else self.test_steps):
-            gradients = grad(self._loss)(parameters, x, y, way)
+            if self._goes_one_by_one(x):
+                gradients = self.gradients(parameters, x, y, way)[0]
+            else:
+                gradients = grad(self._loss)(parameters, x, y, way)
             if self.order == "first":
                 gradients = {name: gradient.detach() for name, gradient in gradients.items()}
             parameters = {
@@ -101,6 +113,21 @@ class MAML(FewShotLearner[Adapted]):
                 for (name, theta), alpha in zip(parameters.items(), self._alphas(), strict=True)
             }
         return parameters
+
+    def gradients(self, parameters: Parameters, x: Tensor, y: Tensor, way: int) -> tuple[Parameters, Tensor]:
+        """Gradients of one task's loss as data, and that loss."""
+        with torch.enable_grad(), native_norms():
+            leaves = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
+            loss = self._loss(leaves, x, y, way)
+            gradients = torch.autograd.grad(loss, list(leaves.values()))
+        return dict(zip(leaves, gradients, strict=True)), loss.detach()
+
+    def _goes_one_by_one(self, x: Tensor) -> bool:
+        """Whether tasks are learned one after the other: on a CPU, where nothing is differentiated twice.
+
+        There every task's convolutions are calls of their own anyway, and plain autograd keeps no graph of a gradient.
+        """
+        return x.device.type == "cpu" and not (self.order == "second" and torch.is_grad_enabled())
 
     def _loss(self, parameters: Parameters, x: Tensor, y: Tensor, way: int) -> Tensor:
         """L of eq. 3: cross-entropy over the task's classes; outputs beyond them are cut off."""
@@ -116,6 +143,16 @@ class MAML(FewShotLearner[Adapted]):
         if len(self.rates) == 0:
             return [self.inner_rate] * count
         return [self.rates[0]] * count if self.rates[0].ndim == 0 else list(self.rates)
+
+
+def of_task(parameters: Parameters, index: int) -> Parameters:
+    """(b, *shape) by name -> those of one task."""
+    return {name: parameter[index] for name, parameter in parameters.items()}
+
+
+def stacked(tasks: Sequence[Parameters]) -> Parameters:
+    """Those of each task -> (b, *shape) by name."""
+    return {name: torch.stack([task[name] for task in tasks]) for name in tasks[0]}
 
 
 def _initial_rates(rate: Rate, value: float, parameters: list[nn.Parameter]) -> list[Tensor]:

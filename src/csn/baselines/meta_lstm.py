@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from csn.baselines.coordinates import CHUNK, State, lstm_step
-from csn.baselines.maml import MAML, Adapted, adapted_network
+from csn.baselines.maml import MAML, Adapted, adapted_network, of_task, stacked
 from csn.core.conditioning import preprocess_gradient
 from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Examples, check_examples, support_way
@@ -81,11 +81,16 @@ class MetaLSTM(MAML):
         parts = theta.split(CHUNK)  # of parameters, which go through the cache one after the other
         gates: tuple[Gates | None, ...] = (None,) * len(parts)
         for _ in range(self.inner_steps if self.training else self.test_steps):
-            gradients, losses = losses_and_gradients(by_name(theta.detach()), x, y, way)
+            if self._goes_one_by_one(x):
+                read, tasks = by_name(theta.detach()), range(b)
+                found = [self.gradients(of_task(read, task), x[task], y[task], way) for task in tasks]
+                gradients, losses = stacked([each for each, _ in found]), torch.stack([loss for _, loss in found])
+            else:
+                gradients, losses = losses_and_gradients(by_name(theta.detach()), x, y, way)
             gradient = torch.cat([part.flatten(1) for part in gradients.values()], dim=1).flatten().detach()
             loss = losses.detach().repeat_interleave(len(theta) // b)
-            read = zip(parts, gradient.split(CHUNK), loss.split(CHUNK), gates, strict=True)
-            parts, gates = zip(*(self.update(*each) for each in read), strict=True)
+            chunks = zip(parts, gradient.split(CHUNK), loss.split(CHUNK), gates, strict=True)
+            parts, gates = zip(*(self.update(*each) for each in chunks), strict=True)
             theta = torch.cat(parts)
         return by_name(theta)
 

@@ -7,6 +7,9 @@ convolution are laid out (height, width, filters), the memory order of channels_
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -95,6 +98,10 @@ class CNN(BaseLearner):
         """The convolutions without shifts: (examples, channels, h, w) -> (examples, filters, h / 4, w / 4)."""
         return self.lower(x)
 
+    def stem_parts(self) -> tuple[nn.Module, ...]:
+        """The convolutions without shifts."""
+        return (self.lower,)
+
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 in the last three convolutions and the softmax layer."""
         x = features
@@ -162,11 +169,26 @@ class CNNOptions(NetworkOptions):
         return CNNKey(image_shape(spec, "network cnn"), size=size, **self.of_both())
 
 
+_natively: ContextVar[bool] = ContextVar("natively", default=False)
+
+
+@contextmanager
+def native_norms() -> Iterator[None]:
+    """Where no torch.func.vmap is at work, so that group norm may be torch's own, which takes half of the time."""
+    token = _natively.set(True)
+    try:
+        yield
+    finally:
+        _natively.reset(token)
+
+
 class GroupNorm(nn.GroupNorm):
-    """Group normalisation, put together from operations that torch.func.vmap knows."""
+    """Group normalisation, put together from operations that torch.func.vmap knows, or torch's own."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> the same: each group normalised as a layer, a gain and bias per channel."""
+        if _natively.get():
+            return super().forward(x)
         groups = x.unflatten(1, (self.num_groups, -1))
         normalised = F.layer_norm(groups, groups.shape[2:], eps=self.eps).flatten(1, 2)
         return normalised * self.weight[:, None, None] + self.bias[:, None, None]
