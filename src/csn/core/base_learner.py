@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from csn.core.neurons import Activation, ShiftRule
 from csn.learner import InputSpec
@@ -49,10 +51,23 @@ class BaseLearner(nn.Module, ABC):
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """The adapted layers; shifts: (examples, ...) for each of them, or None in the description phase."""
 
+    def stem_parts(self) -> Iterable[nn.Module] | None:
+        """The modules of the stem, or None if they cannot be told apart from the rest."""
+        return None
+
     def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 through the whole network."""
         self.check_input(x)
         return self.head(self.stem(x), shifts)
+
+
+def treats_examples_alone(modules: Iterable[nn.Module]) -> bool:
+    """Whether modules, as they are now, draw nothing at random and show no example to another."""
+    return not any(
+        part.training and (isinstance(part, _BatchNorm) or (isinstance(part, _DropoutNd) and part.p > 0))
+        for module in modules
+        for part in module.modules()
+    )
 
 
 def he_initialise(modules: Iterable[nn.Module]) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from csn.core.base_learner import BaseLearner
+from csn.core.base_learner import BaseLearner, treats_examples_alone
 from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, write
 from csn.core.memory import Attention, MemoryFunction, TaskMemory
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
@@ -107,10 +107,30 @@ class CSN(FewShotLearner[TaskMemory]):
         support, query = episode.support, episode.query
         check_support(support, episode.way, self.way)
         b, n = support.y.shape
-        encoded = self.encode(torch.cat([self._flat(support.x), self._flat(query.x)]))
-        of_support = [part[: b * n].unflatten(0, (b, n)) for part in encoded]
-        of_queries = [part[b * n :].unflatten(0, (b, -1)) for part in encoded]
+        keys, features = self._encode_episode(self._flat(support.x), self._flat(query.x))
+        of_support = [keys[: b * n].unflatten(0, (b, n)), features[0].unflatten(0, (b, n))]
+        of_queries = [keys[b * n :].unflatten(0, (b, -1)), features[1].unflatten(0, (b, -1))]
         return self.answer(of_support, support.y, of_queries, episode.way)
+
+    def _encode_episode(self, support: Tensor, queries: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Keys of support and queries, and the features of each.
+
+        One call of the stem for both, unless that of the support needs no gradient: its features are then data to
+        training, and a backward pass through them would add up zeros.
+        """
+        n, parts = len(support), self.base.stem_parts()
+        if (
+            torch.is_grad_enabled()
+            and not self._end_to_end()
+            and parts is not None
+            and treats_examples_alone(parts)
+            and not torch.compiler.is_compiling()
+        ):
+            with torch.no_grad():
+                features = self.base.stem(support)
+            return self.key_function(torch.cat([support, queries])), (features, self.base.stem(queries))
+        keys, both = self.encode(torch.cat([support, queries]))
+        return keys, (both[:n], both[n:])
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and the features below the adapted layers: (examples, *input) -> (examples, ...) each."""

@@ -132,6 +132,10 @@ class ResNet(BaseLearner):
         """Everything up to a of the third block, the lowest adapted layer: -> (examples, filters, h / 4, w / 4)."""
         return self.lower(self.input_dropout(x))
 
+    def stem_parts(self) -> tuple[nn.Module, ...]:
+        """Three blocks."""
+        return self.input_dropout, self.lower
+
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 at the outputs of blocks 3 and 4 and in the fully connected layers."""
         third, fourth, hidden, output = shifts or (None,) * 4
