@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.pretrained import open_shipped
 from csn.config import TrainConfig
 from csn.core.base_learner import BaseLearner
 from csn.core.model import CSN, CSNOptions
@@ -684,3 +685,21 @@ def test_the_result_is_an_ordinary_learner(tmp_path):
     classifier = FewShotClassifier(learner=learner).fit(episode.support.x[0], names)
     found = classifier.predict(episode.query.x[0])
     assert found.tolist() == [names[c] for c in expected[0].argmax(-1).tolist()]
+
+
+def test_the_shipped_encoder_of_characters():
+    """Its functional activations are found, and without shifts it gives what it gave."""
+    torch.set_default_dtype(torch.float32)
+    encoder = open_shipped("characters")[0].embedding_network
+    network = nn.Sequential(copy.deepcopy(encoder), nn.Linear(encoder.output.out_features, 5)).eval()
+    alone = copy.deepcopy(network)
+    layers = ["0.convolutions.relu_2", "0.convolutions.relu_4", "1"]
+    learner = graft(network, layers=layers, way=5, key=encoder, reads=(1, 28, 28), temperature=10.0).eval()
+    x = torch.rand(1, 10, 1, 28, 28)
+    assert torch.equal(learner.base(x[0]).logits, alone(x[0]))
+    memory = learner.describe(Examples(x[:, :5], torch.arange(5)[None]))
+    shapes = [tuple(values.dense().shape[2:]) for values in memory.values]
+    assert shapes == [(4, 4, 64), (1, 1, 64), (5,)]  # ReLU comes after pooling: 28-14-7-4-2-1
+    logits = learner.predict(x[:, 5:], memory)
+    assert torch.isfinite(logits).all()
+    assert not torch.equal(logits[0], alone(x[0, 5:]))
