@@ -146,16 +146,11 @@ def interval(values: list[float]) -> float:
 
 
 def by_cell(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, float]]]:
-    """family -> arm -> seed -> accuracy in per cent, of the seeds that all arms of a family have."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for name in FAMILIES:
-        of: dict[str, dict[int, float]] = {}
-        for row in (row for row in rows if row["family"] == name):
-            of.setdefault(row["arm"], {})[row["seed"]] = 100 * row["accuracy"]
-        seeds = sorted(set.intersection(*(set(values) for values in of.values()))) if of else []
-        if seeds:
-            found[name] = {arm: {seed: values[seed] for seed in seeds} for arm, values in of.items()}
-    return found
+    """family -> arm -> seed -> accuracy in per cent."""
+    found: dict[str, dict[str, dict[int, float]]] = {name: {} for name in FAMILIES}
+    for row in rows:
+        found[row["family"]].setdefault(row["arm"], {})[row["seed"]] = 100 * row["accuracy"]
+    return {name: arms for name, arms in found.items() if arms}
 
 
 def mean_of(values: Iterable[float]) -> tuple[float, float]:
@@ -164,10 +159,14 @@ def mean_of(values: Iterable[float]) -> tuple[float, float]:
     return statistics.mean(listed), interval(listed)
 
 
-def in_words(mean: float, half: float, *, sign: str = "") -> str:
-    """A mean and the ends of its interval, if it has one."""
+def in_words(values: Iterable[float], *, sign: str = "") -> str:
+    """A mean, the ends of its interval if it has one, and of how many seeds it is."""
+    listed = list(values)
+    if not listed:
+        return ""
+    mean, half = mean_of(listed)
     ends = "" if math.isnan(half) else f" [{mean - half:{sign}.1f}, {mean + half:{sign}.1f}]"
-    return f"{mean:{sign}.1f}{ends}"
+    return f"{mean:{sign}.1f}{ends} ({len(listed)})"
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
@@ -175,19 +174,17 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     cells = by_cell(rows)
     arms = [arm for arm in STYLES if any(arm in of for of in cells.values())]
     for title, others, sign in (("accuracy, %", arms, ""), ("CSN with all shifts less ...", arms[1:], "+")):
-        console.print(f"| {title} | seeds | {' | '.join(STYLES[arm].label for arm in others)} |", soft_wrap=True)
-        console.print(f"|---|---|{'---|' * len(others)}")
+        console.print(f"| {title} | {' | '.join(STYLES[arm].label for arm in others)} |", soft_wrap=True)
+        console.print(f"|---|{'---|' * len(others)}")
         for name, of in cells.items():
-            texts = [str(len(of["df-all"]))]
-            for arm in others:
-                values = of.get(arm, {}) if not sign else _less(of["df-all"], of.get(arm, {}))
-                texts.append(in_words(*mean_of(values.values()), sign=sign) if values else "")
+            found = [of.get(arm, {}) if not sign else _less(of["df-all"], of.get(arm, {})) for arm in others]
+            texts = [in_words(values.values(), sign=sign) for values in found]
             console.print(f"| {name} | {' | '.join(texts)} |", soft_wrap=True)
         console.print()
 
 
 def _less(these: dict[int, float], those: dict[int, float]) -> dict[int, float]:
-    return {seed: these[seed] - those[seed] for seed in those}
+    return {seed: these[seed] - those[seed] for seed in these if seed in those}
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -1,0 +1,63 @@
+"""docs/where-shifts-matter.md shows the tables that the result files make."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import math
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("shifts_study", ROOT / "benchmarks" / "shifts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_shows_what_the_files_say(study):
+    file = io.StringIO()
+    study.show(study.rows_in(ROOT / "results" / "shifts"), Console(file=file, width=100))
+    page = (ROOT / "docs" / "where-shifts-matter.md").read_text(encoding="utf-8")
+    lines = [line.rstrip() for line in file.getvalue().splitlines() if line.startswith("|")]
+    assert len(lines) > 4
+    missing = [line for line in lines if line not in page]
+    assert missing == [], "fill the page with python benchmarks/shifts.py --show"
+
+
+def test_every_cell_is_of_a_commit_without_changes(study):
+    for row in study.rows_in(ROOT / "results" / "shifts"):
+        assert len(row["commit"]) == 40
+        assert row["seconds"] == 3.0
+
+
+def test_intervals_by_hand(study):
+    """Of 1, 2 and 3: mean 2, standard deviation 1, and t = 4.303 of two degrees of freedom over the root of 3."""
+    mean, half = study.mean_of([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.303 / math.sqrt(3))
+    assert study.in_words([1.0, 2.0, 3.0]) == "2.0 [-0.5, 4.5] (3)"
+    assert study.in_words([2.0], sign="+") == "+2.0 (1)"
+    assert study.in_words([]) == ""
+
+
+def test_differences_are_of_the_seeds_that_both_arms_have(study, tmp_path):
+    rows = [
+        {"family": "rule", "arm": arm, "seed": seed, "accuracy": accuracy}
+        for arm, seed, accuracy in (("df-all", 0, 0.5), ("df-all", 1, 0.6), ("matching", 1, 0.4))
+    ]
+    (tmp_path / "shifts-rule.json").write_text(json.dumps({"rows": rows}))
+    file = io.StringIO()
+    study.show(study.rows_in(tmp_path), Console(file=file))
+    assert "| rule | 55.0 [-8.5, 118.5] (2) | 40.0 (1) |" in file.getvalue()
+    assert "| rule | +20.0 (1) |" in file.getvalue()
