@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import warnings
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import TransformerTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -166,7 +168,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def explain(self, X: Any) -> list[Explanation]:
         """Of each input: the answer and the remembered examples it came from, by how far each pushed it.
 
-        Of a learner that answers by itself: by their attention (eq. 3), in the last match of a tournament.
+        Of a learner that answers by itself: by their attention (eq. 3), in the last match of a tournament. A logistic
+        regression does not tell.
         """
         memory, prepared = self._queries(X)
         queries = self._opened.queries(prepared.inputs)
@@ -204,16 +207,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return explanation_figure(as_input(prepared), as_input(self.inputs_), rows, title=title)
 
     def answers(self, X: Any, frame: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A data frame with a row for each input: label, probability, similarity, and the example it is most like."""
+        """A data frame with a row for each input: its label, and the example that spoke most for it."""
         memory, prepared = self._queries(X)
         queries = self._opened.queries(prepared.inputs)
-        library = __import__(frame)
         proba = _probabilities(memory, queries)
-        return library.DataFrame(
+        most = [max(pushes, key=pushes.__getitem__) if pushes else None for pushes in memory.pushes(queries)]
+        return importlib.import_module(frame).DataFrame(
             {
                 "label": self._answers(memory, prepared, queries, proba).tolist(),
                 "probability": proba.max(1),
                 "similarity": memory.similarity(queries).numpy(),
+                "most_like": [None if i is None else memory.names[i] or str(i) for i in most],
             }
         )
 
@@ -315,6 +319,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         tags.input_tags.string = True
+        tags.transformer_tags = TransformerTags() if embeds(self) else None
         return tags
 
     def __getstate__(self) -> Any:

@@ -25,8 +25,8 @@ class Head(Protocol):
     def predict(self, queries: Tensor, memory: Any) -> Tensor:
         """Answer."""
 
-    def pushes(self, query: Tensor, memory: Any, c: int) -> Tensor:
-        """How far each example moved the logit of class c above the mean of all logits: (n,)."""
+    def pushes(self, query: Tensor, memory: Any, c: int) -> Tensor | None:
+        """How far each example moved the logit of class c above the mean of all logits, (n,); None if it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ class LogisticHead:
         """(m, d) -> (m, C)."""
         return F.normalize(queries, dim=-1) @ memory.weight.T + memory.bias
 
-    def pushes(self, query: Tensor, memory: LogisticMemory, c: int) -> Tensor:
-        """Refused: the weights of a regression do not tell which example moved them."""
-        raise ValueError('head="logistic" cannot tell which examples an answer comes from: use head="csn"')
+    def pushes(self, query: Tensor, memory: LogisticMemory, c: int) -> None:
+        """None: the weights of a regression do not tell which example moved them."""
 
 
 def _best_strength(x: np.ndarray, y: np.ndarray, strengths: tuple[float, ...]) -> float:

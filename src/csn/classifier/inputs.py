@@ -274,9 +274,9 @@ def to_rgb(image: np.ndarray, side: int) -> np.ndarray:
     pixels = pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
     height, width, _ = pixels.shape
     cut = min(height, width)
-    left, top = (width - cut) / 2, (height - cut) / 2
-    box = (left, top, left + cut, top + cut)
-    return np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0))
+    top, left = (height - cut) // 2, (width - cut) // 2
+    square = Image.fromarray(np.ascontiguousarray(pixels[top : top + cut, left : left + cut]))
+    return np.asarray(square.resize((side, side), Image.Resampling.BICUBIC, reducing_gap=3.0))
 
 
 def _vectors(x: Any, spec: InputSpec, dtype: torch.dtype) -> Tensor:

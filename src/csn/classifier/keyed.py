@@ -87,6 +87,10 @@ class KeyMemory:
     def _unit(self) -> Tensor:
         return F.normalize(self.keys, dim=-1)
 
+    def _units(self, queries: Tensor) -> Tensor:
+        """Queries at length 1, in the precision of the keys."""
+        return F.normalize(queries.to(self.keys.dtype), dim=-1)
+
     @cached_property
     def _sums(self) -> Tensor:
         """(C, d) the sums of the unit keys of every class."""
@@ -107,7 +111,7 @@ class KeyMemory:
         """(m, d) -> (m, C), classes in `order`."""
         if len(self.order) == 1:
             return queries.new_zeros(len(queries), 1)
-        return self.head.predict(queries, self.task)
+        return self.head.predict(queries.to(self.keys.dtype), self.task)
 
     def log_probabilities(self, queries: Tensor) -> Tensor:
         """(m, d) -> (m, C), classes in `order`."""
@@ -115,24 +119,23 @@ class KeyMemory:
 
     def similarity(self, queries: Tensor) -> Tensor:
         """(m,) the best cosine between a query and the mean of a class, neither of them centred."""
-        return (F.normalize(queries, dim=-1) @ F.normalize(self._sums, dim=-1).T).amax(-1)
+        return (self._units(queries) @ F.normalize(self._sums, dim=-1).T).amax(-1)
 
     def nearest(self, queries: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines and indices of the most similar examples, best first: (m, count) each."""
         if not 1 <= count <= len(self):
             raise ValueError(f"n_neighbors must be from 1 to the {len(self)} remembered examples, got {count}")
-        found = (F.normalize(queries, dim=-1) @ self._unit.T).topk(count, dim=-1)
+        found = (self._units(queries) @ self._unit.T).topk(count, dim=-1)
         return found.values.numpy(), found.indices.numpy()
 
     def pushes(self, queries: Tensor) -> list[dict[int, float]]:
-        """Of each query: how far every example moved the answer's logit above the mean of all logits."""
+        """Of each query: how far every example moved the answer's logit above the mean."""
         best = self.logits(queries).argmax(-1).tolist()
         if len(self.order) == 1:
-            return [dict(enumerate((query @ self._unit.T).tolist())) for query in F.normalize(queries, dim=-1)]
-        return [
-            dict(enumerate(self.head.pushes(query, self.task, c).tolist()))
-            for query, c in zip(queries, best, strict=True)
-        ]
+            return [dict(enumerate((query @ self._unit.T).tolist())) for query in self._units(queries)]
+        queries = queries.to(self.keys.dtype)
+        found = [self.head.pushes(query, self.task, c) for query, c in zip(queries, best, strict=True)]
+        return [{} if pushes is None else dict(enumerate(pushes.tolist())) for pushes in found]
 
     def same_class_similarity(self) -> np.ndarray:
         """Of every example of a class with two or more: the cosine to the mean of the others of its class."""

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from csn.classifier.collect import names_of
 
-PLAIN = ({bool}, {int}, {float}, {str})
+PLAIN_DTYPES = {bool: "b1", int: "i8", float: "f8", str: "U"}
+PLAIN = [{kind} for kind in PLAIN_DTYPES]
 
 
 def as_labels(y: Any, count: int) -> list[Hashable]:
@@ -72,9 +73,9 @@ def class_array(labels: Iterable[Hashable]) -> np.ndarray:
     different: list[Any] = list(dict.fromkeys(labels))
     if {type(label) for label in different} in PLAIN:
         array = np.array(sorted(different))
-        plain = array.dtype.kind in "bfU" or array.dtype == np.int64
-        if plain and array.tolist() == sorted(different):  # not so for strings that end in NUL
-            return array
+        kind = PLAIN_DTYPES[type(different[0])]  # integers too large for one become floats, or unsigned
+        if array.dtype.str.lstrip("<>|=").startswith(kind) and array.tolist() == sorted(different):
+            return array  # strings that end in NUL come back without it
     return object_array(different)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from csn.classifier.heads import HEADS
 from csn.classifier.inputs import prepare
 from csn.classifier.keyed import KeyMemory
 from csn.classifier.parameters import Parameters
@@ -52,7 +53,7 @@ def parameters(path: Any, task: TaskFile, run: Any, learner: Any, encoder: Any) 
         and (isinstance(threshold, bool) or not isinstance(threshold, float | int))
     ):
         raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
-    if head is not None and head not in ("csn", "centroid", "logistic"):
+    if head not in HEADS and not (head is None and task.keys is None):
         raise ValueError(f"{path} does not hold a whole task: its head is {head!r}")
     found: dict[str, Any] = {"run": run, "learner": learner, "unknown_threshold": threshold}
     made_with = about.get("encoder", "drawings")

@@ -158,6 +158,7 @@ class EncoderSource:
     def prepared(self, X: Any, check: Checks) -> Prepared:
         """The embeddings of X."""
         if self.encoder is None:
+            X = np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
             refuse_texts(X)
             if not hasattr(X, "columns") and len(np.shape(X)) > 2 and np.shape(X)[-1] != 0:
                 raise ValueError(
@@ -187,7 +188,8 @@ class EncoderSource:
         """A memory with more examples."""
         if len(memory) and inputs.shape[1] != memory.keys.shape[1]:
             raise ValueError(f"the encoder gives {inputs.shape[1]} numbers, those before were {memory.keys.shape[1]}")
-        return memory.added(list(inputs), labels, names)
+        like = memory.keys if len(memory) else inputs
+        return memory.added(list(inputs.to(like.dtype)), labels, names)
 
     def queries(self, inputs: Tensor) -> Tensor:
         """What the memory answers."""
