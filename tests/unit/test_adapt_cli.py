@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from test_encoders import needs_text
 
 from csn.cli import main as cli
+from csn.cli.predict import told_apart
 from csn.data import registry
 from csn.data.images.strokes import load_strokes
 
@@ -80,7 +83,7 @@ def test_bad_input_exits_with_2(place: Path, tmp_path: Path, capsys: pytest.Capt
         (["predict", str(tmp_path / "short.csn"), drawing, *run], "truncated"),
         (["predict", str(place / "run/best.safetensors"), drawing, *run], "no task file"),
         (["predict", task, drawing], "run= or learner="),
-        (["predict", task, drawing, "nowhere.png", *run], "no file nowhere.png"),
+        (["predict", task, drawing, "nowhere.png", *run, "--bad-files", "stop"], "no file nowhere.png"),
         (["predict", task, str(blank), *run], "empty"),
     ):
         assert cli.main(arguments) == 2, arguments
@@ -91,3 +94,139 @@ def test_bad_input_exits_with_2(place: Path, tmp_path: Path, capsys: pytest.Capt
 def test_no_threads_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["predict", "task.csn", "drawing.png", "--threads", "0"]) == 2
     assert "--threads must be at least 1, got 0" in capsys.readouterr().err
+
+
+def vectors(folder: Path) -> Path:
+    """Three classes of five vectors each, and their labels."""
+    rows = np.random.default_rng(0).normal(size=(15, 8)) + 4 * np.eye(8)[np.repeat(np.arange(3), 5)]
+    np.save(folder / "v.npy", rows)
+    (folder / "labels.txt").write_text("\n".join(np.repeat(["a", "b", "ü"], 5)))
+    return folder / "v.npy"
+
+
+def test_vectors_with_labels_and_all_forms_of_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, task = str(vectors(tmp_path)), str(tmp_path / "task.csn")
+    adapt = ["adapt", source, "--labels", str(tmp_path / "labels.txt"), "--out", task, "--unknown-threshold", "own"]
+    assert cli.main(adapt) == 0
+    assert "15 examples of 3 classes" in capsys.readouterr().out
+    assert cli.main(["predict", task, source, "--csv", "--top", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "file,label,probability,similarity,most_like,label_2,probability_2"
+    assert len(lines) == 16
+    assert lines[1].startswith("row 0,a,")
+    assert cli.main(["predict", task, source, "--json", "--top", "2"]) == 0
+    first = json.loads(capsys.readouterr().out)[0]
+    assert first["top"][0] == ["a", first["probability"]]
+    assert first["examples"][0]["name"].startswith("row ")
+    assert cli.main(["predict", task, source, "--top", "0"]) == 2
+
+
+def test_lines_of_standard_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, task = str(vectors(tmp_path)), str(tmp_path / "task.csn")
+    assert cli.main(["adapt", source, "--labels", str(tmp_path / "labels.txt"), "--out", task]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("4 0 0 0 0 0 0 0\n0,4,0,0,0,0,0,0\n"))
+    capsys.readouterr()
+    assert cli.main(["predict", task, "-", "--json"]) == 0
+    assert [answer["label"] for answer in json.loads(capsys.readouterr().out)] == ["a", "b"]
+
+
+def test_a_csv_of_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("label,x,y\nup,0,1\nup,0.1,1\nright,1,0\nright,1,0.1\n")
+    task = str(tmp_path / "task.csn")
+    assert cli.main(["adapt", str(table), "--encoder", "none", "--out", task]) == 0
+    assert cli.main(["predict", task, str(table), "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert [(answer["file"], answer["label"]) for answer in answers][::2] == [("t.csv:2", "up"), ("t.csv:4", "right")]
+
+
+def test_one_bad_file_does_not_lose_the_answers(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = str(tmp_path / "task.csn")
+    assert cli.main(["adapt", str(place / "images"), "--out", task]) == 0  # the package's weights
+    (place / "images/alpha/broken.png").write_bytes(b"no picture")
+    files = [str(place / "images")]
+    capsys.readouterr()
+    try:
+        assert cli.main(["predict", task, *files, "--json"]) == 1
+        said = capsys.readouterr()
+        assert len(json.loads(said.out)) == 9
+        assert "broken.png: " in said.err
+        assert cli.main(["predict", task, *files, "--json", "--bad-files", "skip"]) == 0
+        assert "broken.png" in capsys.readouterr().err
+        assert cli.main(["predict", task, *files, "--bad-files", "stop"]) == 2
+        assert cli.main(["adapt", str(place / "images"), "--out", task]) == 2
+        assert "broken.png" in capsys.readouterr().err
+        assert cli.main(["adapt", str(place / "images"), "--out", task, "--bad-files", "skip"]) == 0
+        assert "learned 9 examples" in capsys.readouterr().out
+    finally:
+        (place / "images/alpha/broken.png").unlink()
+
+
+def test_names_are_told_apart_in_a_narrow_table(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told_apart(["/a/very/long/folder/x/1.png", "/a/very/long/folder/y/1.png"], 30) == ["x/1.png", "y/1.png"]
+    cut = told_apart(["f" * 50 + "1.png", "f" * 50 + "2.png"], 20)
+    assert len(set(cut)) == 2
+    assert all(len(name) == 20 for name in cut)
+    assert told_apart(["a.png"], 20) == ["a.png"]
+    task = str(tmp_path / "task.csn")
+    assert cli.main(["adapt", str(place / "images"), "--out", task]) == 0
+    capsys.readouterr()
+    assert cli.main(["predict", task, str(place / "images"), "--top", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "alpha/1.png" in said
+    assert said.count("alpha/1.png") == 2  # its row, and as what it is most like
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("a,b\n1,2\n", [], "no column label or class"),
+        ("label,b\n1,2\n", [], "no column text or sentence"),
+        ("label,text\n", [], "no rows"),
+        ("label,text\nx\n", [], "line 2"),
+        ("label,text\na,b\n", ["--encoder", "none"], "no table of numbers"),
+        ("label,text\na,\x00\n", ["--encoder", "none"], "t.csv"),
+        ("label,text\na,b\n", ["--run", "x"], "--run"),
+        ("label,text\na,b\n", ["--labels", "x"], "--labels"),
+    ],
+)
+def test_bad_tables_are_refused(
+    content: str, arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    assert cli.main(["adapt", str(tmp_path / "t.csv"), "--out", str(tmp_path / "o.csn"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    (tmp_path / "t.csv").write_bytes(b"label,text\na,\xff\n")
+    assert cli.main(["adapt", str(tmp_path / "t.csv"), "--out", str(tmp_path / "o.csn")]) == 2
+    assert "UTF-8" in capsys.readouterr().err
+
+
+def test_bad_vectors_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels, out = tmp_path / "labels.txt", ["--out", str(tmp_path / "o.csn")]
+    labels.write_text("a\nb")
+    np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    np.save(tmp_path / "three.npy", np.zeros((3, 2)))
+    for name, message in (("objects", "numpy.save"), ("flat", "one a row"), ("three", "3 vectors")):
+        assert cli.main(["adapt", str(tmp_path / f"{name}.npy"), "--labels", str(labels), *out]) == 2
+        assert message in capsys.readouterr().err
+    assert cli.main(["adapt", str(tmp_path / "three.npy"), *out]) == 2
+    assert "--labels" in capsys.readouterr().err
+
+
+@needs_text
+def test_a_table_of_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["book a flight,fly", "a plane ticket please,fly", "what is my balance,money", "how much have i saved,money"]
+    (tmp_path / "t.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    task = str(tmp_path / "task.csn")
+    assert cli.main(["adapt", str(tmp_path / "t.csv"), "--out", task]) == 0
+    (tmp_path / "new.txt").write_text("fly me to the moon\n\nshow my account\n")
+    capsys.readouterr()
+    assert cli.main(["predict", task, str(tmp_path / "new.txt"), "--csv"]) == 0
+    assert [line.split(",")[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["fly", "money"]

@@ -1,53 +1,84 @@
-"""`csn adapt`: learn a folder of labelled images."""
+"""`csn adapt`: learn a folder of labelled pictures, a table of sentences, or vectors."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from csn.cli.terminal import prepare_machine, say
+from csn.cli.inputs import Rows, labelled
+from csn.cli.terminal import prepare_machine, progress_bar, say
 
 if TYPE_CHECKING:
     from csn.classifier.classifier import FewShotClassifier
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
+GUESSED = {".csv": "text", ".npy": "none"}
 
 
 def adapt(options: argparse.Namespace) -> int:
-    """`csn adapt`: a folder per label -> a task file."""
-    files, device = labelled_files(options.images), str(prepare_machine(options))
+    """`csn adapt`: labelled examples -> a task file."""
+    kind = options.encoder or GUESSED.get(options.source.suffix.lower(), "drawings")
+    if options.run is not None and kind != "drawings":
+        raise ValueError(f"--run answers for pictures by itself, --encoder {kind} does not go with it: leave one out")
+    rows, device = labelled(options.source, kind, options.labels), str(prepare_machine(options))
     classifier = classifier_class()(
-        options.model, run=options.run, unknown_threshold=options.unknown_threshold, device=device
+        options.model,
+        encoder=None if kind == "none" else kind,
+        run=options.run,
+        head=options.head,
+        unknown_threshold=options.unknown_threshold,
+        device=device,
     )
-    classifier.fit([path for path, _ in files], [label for _, label in files])
+    rows, bad = learned(classifier, rows, skip=options.bad_files == "skip")
     classifier.save(options.out)
     size = options.out.stat().st_size
-    say(f"learned {len(files)} examples of {len(classifier.classes_)} classes into {options.out} ({size:,} bytes)")
+    for line in bad:
+        say(f"skipped {line}")
+    say(f"learned {len(rows.items)} examples of {len(classifier.classes_)} classes into {options.out} ({size:,} bytes)")
     return 0
 
 
-def labelled_files(folder: Path) -> list[tuple[Path, str]]:
-    """(file, label) of every image in the folders of `folder`, which are the labels; in the order of their names."""
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: give one that holds a folder of images for each label")
-    files = [
-        (path, label.name)
-        for label in sorted(folder.iterdir())
-        if label.is_dir() and not label.name.startswith(".")
-        for path in sorted(label.iterdir())
-        if path.is_file() and path.suffix.lower() in SUFFIXES
-    ]
-    if not files:
-        kinds = ", ".join(sorted(SUFFIXES))
-        raise ValueError(f"{folder} holds no images in folders of its own: expected {folder}/LABEL/*.png (or {kinds})")
-    return files
+def learned(classifier: FewShotClassifier, rows: Rows, *, skip: bool) -> tuple[Rows, list[str]]:
+    """Learn the rows, all or those that can be read; what was skipped, and why."""
+    bad: list[str] = []
+    try:
+        with _encoding(classifier, len(rows.items)):
+            classifier.fit(rows.items, rows.labels, names=rows.names)
+    except ValueError:
+        if not skip:
+            raise
+        good = []
+        for i, item in enumerate(rows.items):
+            try:
+                classifier.blank().partial_fit([item], [rows.labels[i]])
+                good.append(i)
+            except ValueError as error:
+                bad.append(f"{rows.names[i]}: {error}")
+        if not good:
+            raise ValueError(f"none of {len(bad)} examples can be learned; the first, {bad[0]}") from None
+        rows = Rows(*([part[i] for i in good] for part in rows))
+        classifier.fit(rows.items, rows.labels, names=rows.names)
+    return rows, bad
+
+
+@contextmanager
+def _encoding(classifier: FewShotClassifier, count: int) -> Iterator[None]:
+    """A bar while an encoder works, where it takes more than one batch."""
+    if classifier.encoder not in ("text", "photos") or count <= classifier.batch_size:
+        yield
+        return
+    with progress_bar("encoding") as progress:
+        bar = progress.add_task("", total=count)
+        classifier.progress = lambda done, total: progress.update(bar, completed=done, total=total)
+        try:
+            yield
+        finally:
+            classifier.progress = None
 
 
 def classifier_class() -> type[FewShotClassifier]:
     """Imported late: other commands need no scikit-learn."""
-    try:
-        from csn.classifier.classifier import FewShotClassifier
-    except ImportError as error:
-        raise ValueError(str(error)) from error
+    from csn.classifier.classifier import FewShotClassifier
+
     return FewShotClassifier

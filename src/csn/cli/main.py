@@ -273,19 +273,67 @@ def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
 
 
 def _add_adapt(commands: Commands) -> None:  # type: ignore[valid-type]
-    adapt = commands.add_parser("adapt", help="learn the classes of a folder of images, no training needed")  # type: ignore[attr-defined]
-    adapt.add_argument("images", type=Path, metavar="IMAGES", help="folder that holds a folder of images per label")
+    adapt = commands.add_parser("adapt", help="learn classes from a few examples each, no training needed")  # type: ignore[attr-defined]
+    adapt.add_argument(
+        "source",
+        type=Path,
+        metavar="SOURCE",
+        help="folder that holds a folder of examples for each label, a .csv with columns label and text (or file), or "
+        "vectors as .npy",
+    )
     adapt.add_argument("--out", type=Path, metavar="FILE", required=True, help="task file to write, e.g. task.csn")
-    _add_weights(adapt, threshold="always answer")
+    adapt.add_argument(
+        "--encoder",
+        choices=("drawings", "photos", "text", "none"),
+        help="what the examples are; none: vectors (default: drawings, of a .csv text, of a .npy none)",
+    )
+    adapt.add_argument("--labels", type=Path, metavar="FILE", help="of vectors: their labels, one a line")
+    adapt.add_argument(
+        "--head",
+        choices=("csn", "centroid", "logistic", "learner"),
+        help="what answers from the encoder's vectors (default: csn; of a run, its own layers: learner)",
+    )
+    adapt.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
+    adapt.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
+    adapt.add_argument(
+        "--unknown-threshold",
+        type=_threshold,
+        metavar="own|calibrated|COSINE",
+        help="answer unknown below this similarity: one found on the task's own examples, the encoder's, or a number "
+        "(default: always answer)",
+    )
+    _add_bad_files(adapt)
     _add_machine(adapt, device="cpu")
 
 
+def _threshold(text: str) -> float | str:
+    if text in ("own", "calibrated"):
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected own, calibrated or a number, got {text!r}") from error
+
+
 def _add_predict(commands: Commands) -> None:  # type: ignore[valid-type]
-    predict = commands.add_parser("predict", help="recognise images by a task that `csn adapt` learned")  # type: ignore[attr-defined]
+    predict = commands.add_parser("predict", help="recognise examples by a task that `csn adapt` learned")  # type: ignore[attr-defined]
     predict.add_argument("task", type=Path, metavar="TASK", help="task file")
-    predict.add_argument("files", type=Path, nargs="+", metavar="FILE", help="images")
+    predict.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="pictures or folders of them, of sentences a .csv or .txt file, of vectors .npy; - reads lines",
+    )
     predict.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
-    predict.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
+    shown = predict.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
+    shown.add_argument("--csv", action="store_true", help="comma-separated lines instead of a table")
+    predict.add_argument("--top", type=int, default=1, metavar="N", help="show the N most probable labels")
+    predict.add_argument(
+        "--bad-files",
+        choices=("stop", "skip"),
+        help="what cannot be read: stop at it, or skip it (default: answer the rest, name it, and exit with status 1)",
+    )
     _add_machine(predict, device="cpu")
 
 

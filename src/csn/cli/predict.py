@@ -1,45 +1,126 @@
-"""`csn predict`: recognise files with what `csn adapt` learned."""
+"""`csn predict`: recognise files, sentences or vectors with what `csn adapt` learned."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from csn.classifier.explanation import Explanation
 from csn.cli.adapt import classifier_class
+from csn.cli.inputs import Rows, unlabelled
 from csn.cli.terminal import console, prepare_machine
+
+WIDE = 34  # characters of a name in the table
 
 
 def predict(options: argparse.Namespace) -> int:
-    """`csn predict`: a task file and images -> labels."""
+    """`csn predict`: a task file and examples -> labels; status 1 if some could not be read."""
+    if options.top < 1:
+        raise ValueError(f"--top must be at least 1, got {options.top}")
     classifier = classifier_class().load(options.task, run=options.run, device=str(prepare_machine(options)))
-    answers = [
-        _answer(path, found) for path, found in zip(options.files, classifier.explain(options.files), strict=True)
-    ]
+    rows = unlabelled(options.files, "none" if classifier.encoder is None else str(classifier.encoder))
+    found, bad = recognised(classifier, rows, stop=options.bad_files == "stop")
+    answers = [_answer(name, one, options.top) for name, one in found]
     if options.json:
         print(json.dumps(answers, ensure_ascii=False, indent=1))
-        return 0
-    table = Table("file", "label", "probability", "most like", "similarity")
-    for answer in answers:
-        label = "unknown" if answer["label"] is None else str(answer["label"])
-        like = answer["examples"][0]
-        cells = (answer["file"], label, f"{100 * answer['probability']:.1f} %", f"example {like['index']}")
-        table.add_row(*map(Text, (*cells, f"{answer['similarity']:.2f}")))
-    console.print(table)
-    return 0
+    elif options.csv:
+        _print_csv(answers, options.top)
+    else:
+        _print_table(answers, options.top)
+    for name, message in bad:
+        print(f"csn: {name}: {message}", file=sys.stderr)
+    return 1 if bad and options.bad_files != "skip" else 0
 
 
-def _answer(path: Path, found: Any) -> dict[str, Any]:
+def recognised(
+    classifier: Any, rows: Rows, *, stop: bool
+) -> tuple[list[tuple[str, Explanation]], list[tuple[str, str]]]:
+    """What each example is, and why the others could not be read."""
+    try:
+        return list(zip(rows.names, classifier.explain(rows.items), strict=True)), []
+    except ValueError:
+        if stop or len(rows.items) == 1:
+            raise
+    found: list[tuple[str, Explanation]] = []
+    bad: list[tuple[str, str]] = []
+    for name, item in zip(rows.names, rows.items, strict=True):
+        try:
+            found.append((name, classifier.explain([item])[0]))
+        except ValueError as error:
+            bad.append((name, str(error)))
+    if not found:
+        raise ValueError(f"none of {len(bad)} examples can be read; the first, {bad[0][0]}: {bad[0][1]}")
+    return found, bad
+
+
+def _answer(name: str, found: Explanation, top: int) -> dict[str, Any]:
     """One prediction as JSON carries it."""
+    best = sorted(found.probabilities.items(), key=lambda item: -item[1])[:top]
     return {
-        "file": str(path),
+        "file": name,
         "label": found.label,
         "probability": max(found.probabilities.values()),
+        "top": [[label, value] for label, value in best],
         "probabilities": [[label, value] for label, value in found.probabilities.items()],
         "similarity": found.similarity,
-        "examples": [{"index": s.index, "label": s.label, "weight": s.weight} for s in found.sources],
+        "examples": [
+            {"index": s.index, "label": s.label, "weight": s.weight, "push": s.push, "name": s.name}
+            for s in found.sources
+        ],
     }
+
+
+def _print_table(answers: list[dict[str, Any]], top: int) -> None:
+    table = Table(*("file", "label", "probability", "most like", "similarity"), box=None, pad_edge=False)
+    names = told_apart([answer["file"] for answer in answers], WIDE)
+    for name, answer in zip(names, answers, strict=True):
+        label = "unknown" if answer["label"] is None else str(answer["label"])
+        shown = [(label, answer["probability"])]
+        shown += [(str(other), value) for other, value in answer["top"][1:top]]
+        cells = ("\n".join(one for one, _ in shown), "\n".join(f"{100 * value:.1f} %" for _, value in shown))
+        table.add_row(*map(Text, (name, *cells, _most_like(answer), f"{answer['similarity']:.2f}")))
+    console.print(table)
+
+
+def _print_csv(answers: list[dict[str, Any]], top: int) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    more = [f"{what}_{i}" for i in range(2, top + 1) for what in ("label", "probability")]
+    writer.writerow(["file", "label", "probability", "similarity", "most_like", *more])
+    for answer in answers:
+        label = "" if answer["label"] is None else answer["label"]
+        others = [cell for other, value in answer["top"][1:] for cell in (other, f"{value:.6f}")]
+        numbers = [f"{answer['probability']:.6f}", f"{answer['similarity']:.6f}"]
+        writer.writerow([answer["file"], label, *numbers, _most_like(answer), *others])
+
+
+def _most_like(answer: dict[str, Any]) -> str:
+    """The remembered example that spoke most for an answer, by its file."""
+    if not answer["examples"]:
+        return ""
+    first = answer["examples"][0]
+    return first["name"] or f"example {first['index']}"
+
+
+def told_apart(names: list[str], width: int) -> list[str]:
+    """Names without what all of them begin with, and cut in the middle where they are still too long."""
+    folders = [os.path.dirname(name) for name in names]
+    common = os.path.commonpath(folders) if len(names) > 1 and all(folders) and _alike(folders) else ""
+    shortened = [os.path.relpath(name, common) if common else name for name in names]
+    return [_cut(name, width) for name in shortened]
+
+
+def _alike(folders: list[str]) -> bool:
+    return len({Path(folder).is_absolute() for folder in folders}) == 1
+
+
+def _cut(name: str, width: int) -> str:
+    half = (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - half]}…{name[-half:]}"
