@@ -1,0 +1,296 @@
+"""Sentences, photographs and drawings: csn's head beside the usual ones, on the same vectors and the same tasks.
+
+    python benchmarks/encoders.py --out results/encoders/encoders.json
+    python benchmarks/encoders.py --sets photographs --folder my_photos/ --tasks 20
+
+intents: sentences of CLINC150's domains travel, utility and work, which nothing here was chosen on; the sentences that
+are out of its scope are the unknown ones. photographs: the 20 test classes of tiny_imagenet_fewshot (the encoder was
+trained on ImageNet, whose classes they are), or the folders of --folder. digits, glyphs and doodles: see drawings.py;
+their vectors are the keys of the package's weights. Everywhere but in intents, the classes that a task leaves out are
+its unknown ones.
+
+nearest: of the examples, by cosine. centroid: the nearest mean. ridge: scikit-learn's, its strength by leave-one-out.
+logistic: its strength by cross-validation within the support. network (drawings): the package's weights answering by
+their own layers, as before csn's head. hog (drawings): logistic regression on histograms of oriented gradients.
+
+unknown: the area under the ROC curve of what a model says of its surest class: csn, nearest and centroid by cosines,
+the others by probabilities or scores. seconds: of learning and answering one task, encoding left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+import json
+import time
+import warnings
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+import drawings
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.encoders.encoder import Encoder, named
+from csn.classifier.heads import LogisticHead, make_head
+from csn.classifier.keyed import KeyMemory
+from csn.classifier.opening import DRAWINGS
+from csn.cli.inputs import labelled_files
+from csn.core.repeated import HeadOptions
+from csn.data.fetch import data_dir
+from csn.engine.checkpoint import write_atomically
+from csn.engine.evaluate import summarise
+from csn.engine.origin import origin
+
+QUERIES, SEED = 10, 20261119
+TEST_DOMAINS = ("travel", "utility", "work")
+SENTENCES, OUT_OF_SCOPE, PHOTOGRAPHS, UNKNOWN = 60, 300, 40, 60  # of a class; in all; of a class; of a task
+SETTINGS = ((5, 1), (5, 5), (10, 5), (20, 5), (0, 5))  # ways and shots; 0 ways are all of them
+TASKS = {5: 100, 10: 60, 20: 24, 0: 6}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A set in an encoder's vectors (n, d), with labels (n,). unknown: vectors of no class; inputs: of drawings."""
+
+    x: Tensor
+    y: np.ndarray
+    head: HeadOptions
+    unknown: Tensor | None = None
+    inputs: Tensor | None = None
+
+
+def intents(encoder: Encoder | None = None) -> Vectors:
+    """The held-out domains of CLINC150."""
+    encoder = encoder or named("text", "cpu")
+    with gzip.open(data_dir() / "clinc150" / "clinc150.csv.gz", "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    texts: list[str] = []
+    labels: list[str] = []
+    for label in sorted({row["label"] for row in rows if row["domain"] in TEST_DOMAINS}):
+        own = [row["text"] for row in rows if row["label"] == label][:SENTENCES]
+        texts, labels = texts + own, labels + [label] * len(own)
+    out = [row["text"] for row in rows if row["split"] == "oos_test"][:OUT_OF_SCOPE]
+    return Vectors(encoder(texts), np.array(labels), encoder.head, encoder(out))
+
+
+def photographs(folder: Path | None, encoder: Encoder | None = None) -> Vectors:
+    """The test classes of tiny_imagenet_fewshot, or a folder of folders."""
+    from PIL import Image
+
+    encoder = encoder or named("photos", "cpu")
+    if folder is not None:
+        files = labelled_files(folder)
+        return Vectors(encoder([path for path, _ in files]), np.array([label for _, label in files]), encoder.head)
+    items, labels = [], []
+    with zipfile.ZipFile(data_dir() / "tiny_imagenet_fewshot" / "test.zip") as archive:
+        names = sorted(name for name in archive.namelist() if name.endswith(".JPEG"))
+        for label in sorted({name.split("/")[-2] for name in names}):
+            for name in [name for name in names if name.split("/")[-2] == label][:PHOTOGRAPHS]:
+                items.append(np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB")))
+                labels.append(label)
+    return Vectors(encoder(items), np.array(labels), encoder.head)
+
+
+def drawn(name: str) -> Vectors:
+    """A set of drawings, in the keys of the package's weights."""
+    examples = drawings.prepared(name).splits["test"]
+    keys = FewShotClassifier().blank()._opened.embedded(examples.x)
+    labels = np.repeat(np.array(examples.names), examples.counts)
+    return Vectors(keys, labels, DRAWINGS, inputs=examples.x)
+
+
+class Centroid:
+    """Cosines to the class means, and logits from them."""
+
+    def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
+        self.means = F.normalize(F.one_hot(y, way).to(x.dtype).T @ F.normalize(x, dim=-1), dim=-1)
+
+    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (m, way), and how sure (m,)."""
+        cosines = F.normalize(q, dim=-1) @ self.means.T
+        return cosines, cosines.amax(-1)
+
+
+class Nearest:
+    """The most similar example."""
+
+    def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
+        self.x, self.of = F.normalize(x, dim=-1), F.one_hot(y, way).bool()
+
+    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (m, way), and how sure (m,)."""
+        cosines = F.normalize(q, dim=-1) @ self.x.T
+        best = torch.stack([cosines[:, own].amax(-1) for own in self.of.T], dim=1)
+        return best, best.amax(-1)
+
+
+class Ridge:
+    """scikit-learn's ridge classifier on vectors of length 1."""
+
+    def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
+        from sklearn.linear_model import RidgeClassifierCV
+
+        self.way = way
+        self.fitted = RidgeClassifierCV(alphas=(0.03, 0.1, 0.3, 1.0, 3.0)).fit(
+            F.normalize(x, dim=-1).numpy(), y.numpy()
+        )
+
+    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (m, way), and how sure (m,)."""
+        scores = torch.from_numpy(self.fitted.decision_function(F.normalize(q, dim=-1).numpy()))
+        return scores, scores.amax(-1)
+
+
+class Logistic:
+    """Logistic regression, its strength by cross-validation."""
+
+    def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
+        self.head = LogisticHead()
+        self.task = self.head.describe(x, y, way)
+
+    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (m, way), and how sure (m,)."""
+        proba = self.head.predict(q, self.task).softmax(-1)
+        return proba, proba.amax(-1)
+
+
+def csn_head(options: HeadOptions) -> Callable[[Tensor, Tensor, int], Any]:
+    """csn, as the classifier has it."""
+
+    def learn(x: Tensor, y: Tensor, way: int) -> Any:
+        memory = KeyMemory(make_head("csn", options), list(x), y.tolist(), [None] * len(y))
+        order = torch.tensor(memory.order).argsort()
+        return lambda q: (memory.logits(q)[:, order], memory.similarity(q))
+
+    return learn
+
+
+class Network:
+    """The package's weights answering by their own layers."""
+
+    def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
+        self.classifier = FewShotClassifier(head="learner").blank().recall(x, y.tolist())
+
+    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores (m, way), and how sure (m,)."""
+        memory = self.classifier.memory_
+        order = torch.tensor(memory.order).argsort()
+        return memory.log_probabilities(q)[:, order], memory.similarity(q)
+
+
+def measured(
+    name: str, data: Vectors, way: int, shot: int, tasks: int, models: list[str] | None = None
+) -> dict[str, Any]:
+    """Accuracy, AUROC and seconds of every model on the same tasks."""
+    classes, rng = np.unique(data.y), np.random.default_rng([SEED, way, shot])
+    way = way or len(classes)
+    learners: dict[str, Any] = {"csn": csn_head(data.head), "nearest": Nearest, "centroid": Centroid, "ridge": Ridge}
+    learners["logistic"] = Logistic
+    if data.inputs is not None:
+        learners |= {"network": Network, "hog": Logistic}
+        hog = torch.from_numpy(drawings.hog(data.inputs[:, 0].numpy() / 255)).float()
+    found: dict[str, list[list[float]]] = {model: [] for model in models or learners}
+    for _ in range(tasks):
+        chosen = rng.permutation(classes)[:way]
+        places = [rng.permutation(np.flatnonzero(data.y == label))[: shot + QUERIES] for label in chosen]
+        support, query = (np.concatenate([p[part] for p in places]) for part in (slice(shot), slice(shot, None)))
+        y = torch.arange(way).repeat_interleave(shot)
+        truth = torch.tensor([c for c, p in enumerate(places) for _ in p[shot:]])
+        others = np.flatnonzero(~np.isin(data.y, chosen))
+        unknown = rng.permutation(others if data.unknown is None else len(data.unknown))[:UNKNOWN]
+        for model in found:
+            x = {"network": data.inputs, "hog": hog if model == "hog" else None}.get(model, data.x)
+            assert x is not None
+            foreign = x[unknown] if data.unknown is None else data.unknown[unknown]
+            started = time.perf_counter()
+            answer = learners[model](x[support], y, way)
+            scores, sure = answer(x[query])
+            seconds = time.perf_counter() - started
+            right = float((scores.argmax(-1) == truth).double().mean())
+            found[model].append([right, auroc(sure, answer(foreign)[1]) if len(unknown) else float("nan"), seconds])
+    return {
+        "set": name,
+        "way": way,
+        "shot": shot,
+        "tasks": tasks,
+        "models": {model: _summary(rows, found["logistic"]) for model, rows in found.items()},
+    }
+
+
+def _summary(rows: list[list[float]], logistic: list[list[float]]) -> dict[str, Any]:
+    accuracy, unknown, seconds = zip(*rows, strict=True)
+    ahead = [own[0] - other[0] for own, other in zip(rows, logistic, strict=True)]
+    summary: dict[str, Any] = {
+        "accuracy": summarise(list(accuracy)),
+        "over_logistic": summarise(ahead),
+        "seconds": float(np.median(seconds)),
+        "accuracies": [round(a, 6) for a in accuracy],
+    }
+    if not np.isnan(unknown).any():
+        summary["unknown"] = summarise(list(unknown))
+    return summary
+
+
+def auroc(known: Tensor, unknown: Tensor) -> float:
+    """The share of pairs of a known and an unknown query that are told apart; a tie counts half."""
+    k, u = known.double()[:, None], unknown.double()[None, :]
+    return float(((k > u).double() + (k == u).double() / 2).mean())
+
+
+def sets(names: list[str], folder: Path | None) -> dict[str, Vectors]:
+    """The sets by their names."""
+    makers: dict[str, Callable[[], Vectors]] = {"intents": intents, "photographs": lambda: photographs(folder)}
+    return {name: makers[name]() if name in makers else drawn(name) for name in names}
+
+
+def main() -> None:
+    """Measure, print, and write if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = ("intents", "photographs", *drawings.SETS)
+    parser.add_argument("--sets", nargs="+", choices=known, default=list(known), help="default: all")
+    parser.add_argument("--folder", type=Path, help="photographs of your own, a folder of them per class")
+    parser.add_argument("--tasks", type=int, help="of each setting (default: 100 of 5 ways, fewer of more)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for name, data in sets(options.sets, options.folder).items():
+        classes = len(np.unique(data.y))
+        for way, shot in SETTINGS:
+            if way >= classes or (way == 0 and (data.inputs is not None or classes <= 20)):
+                continue
+            rows.append(measured(name, data, way, shot, options.tasks or TASKS[way]))
+            Console(width=150).print(shown(rows[-1]))
+    if options.out:
+        about = {"queries": QUERIES, "rows": rows} | origin("python benchmarks/encoders.py")
+        write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+
+
+def shown(row: dict[str, Any]) -> Table:
+    """One setting as a table."""
+    title = f"{row['set']}, {row['way']}-way {row['shot']}-shot, {row['tasks']} tasks"
+    table = Table("model", "accuracy", "over logistic", "unknown (AUROC)", "seconds", title=title)
+    for model, found in row["models"].items():
+        cells = [
+            f"{100 * mean:.2f} ± {100 * interval:.2f}" for mean, interval in (found["accuracy"], found["over_logistic"])
+        ]
+        table.add_row(
+            model, *cells, f"{100 * found['unknown'][0]:.1f}" if "unknown" in found else "", f"{found['seconds']:.4f}"
+        )
+    return table
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()
