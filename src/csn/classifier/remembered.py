@@ -129,8 +129,11 @@ class Remembered:
 
     def _keys(self) -> Tensor:
         """(n, d) of length 1."""
-        if self.learner.embedding_network is None or not self.learner.attends or self.is_plain():
+        network = self.learner.embedding_network
+        if network is None or not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
+        if self.is_plain():
+            return F.normalize(network(as_input(torch.stack(self.inputs), self.dtype).to(self.device)), dim=-1)
         rows = [self.row(i, c % self.learner.way).keys[0] for i, c in enumerate(self._numbers)]
         return F.normalize(torch.cat(rows), dim=-1)
 
@@ -149,7 +152,8 @@ class Remembered:
         """Whether the learner makes something else than a TaskMemory of examples such as `x`."""
         if self._plain is None:
             example = self.inputs[0] if x is None else x
-            self._plain = not isinstance(self._described(example, 0)[0], TaskMemory)
+            together = getattr(self.learner, "passes", 1) > 1  # a row then depends on the others
+            self._plain = together or not isinstance(self._described(example, 0)[0], TaskMemory)
         return self._plain
 
     def _slots(self, c: int) -> set[int]:

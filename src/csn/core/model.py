@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, treats_examples_alone
-from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, write
+from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, LayerInfo, write
 from csn.core.memory import Attention, MemoryFunction, TaskMemory
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
 from csn.core.parts import LearnerOptions, Parts, check_sizes
+from csn.core.passes import added, described_again
 from csn.episode import (
     Episode,
     Examples,
@@ -40,6 +41,7 @@ class CSN(FewShotLearner[TaskMemory]):
     guard: make sure that g starts out helpful (see `guard_initialisation`). quiet: and that it writes no shift where
     there is no error.
     shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
+    passes: how often the support is described; all but the first write what error is left under the shifts so far.
     """
 
     attends = True
@@ -56,6 +58,7 @@ class CSN(FewShotLearner[TaskMemory]):
         guard: bool = True,
         quiet: bool = False,
         shifted: ShiftedLayers = "all",
+        passes: int = 1,
     ) -> None:
         super().__init__()
         expected = conditioning.size(base.way)
@@ -67,6 +70,9 @@ class CSN(FewShotLearner[TaskMemory]):
         self.base, self.key_function, self.memory_function = base, key_function, memory_function
         self.conditioning, self.attention = conditioning, attention
         self.shifted = shifted_layers(shifted, len(base.activations) + 1)
+        if passes < 1:
+            raise ValueError(f"passes must be 1 or more, got {passes}")
+        self.passes = passes
         if temperature is not None and temperature <= 0:
             raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
         self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
@@ -161,7 +167,29 @@ class CSN(FewShotLearner[TaskMemory]):
                 output = self.base.head(_leaf(features, self.base) if needs_graph else features)
                 infos = self.conditioning(output, targets, self.base.activations, way)
         values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
-        return TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
+        memory = TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
+        for _ in range(self.passes - 1):
+            memory = self._written_on(memory, features, keys, infos)
+        return memory
+
+    def _written_on(
+        self, memory: TaskMemory, features: Tensor, keys: Tensor, first: tuple[LayerInfo, ...]
+    ) -> TaskMemory:
+        """The memory after one more pass over the support, which reads what was written so far."""
+        needs_graph = self.conditioning.needs_graph
+        with torch.inference_mode(False):
+            with torch.no_grad():
+                shifts = self._shifts(self._attend(keys, memory), memory)
+                shifts = tuple(None if shift is None else ordinary(shift) for shift in shifts)
+            with torch.set_grad_enabled(needs_graph):
+                features, labels = ordinary(features), ordinary(memory.labels)
+                output = self.base.head(_leaf(features, self.base) if needs_graph else features, shifts)
+                infos = described_again(self.conditioning, first, output, labels, self.base.activations, memory.way)
+        g = self.memory_function
+        rest = g(self.conditioning.rest(g.weights()[0][0]))
+        more = write(list(itertools.compress(infos, self.shifted)), g)
+        values = tuple(added(old, new, rest) for old, new in zip(memory.values, more, strict=True))
+        return TaskMemory(memory.keys, values, memory.labels, memory.way)
 
     def _end_to_end(self) -> bool:
         """Whether what is written now leads back to the base learner."""
@@ -173,10 +201,13 @@ class CSN(FewShotLearner[TaskMemory]):
 
     def _predict(self, features: Tensor, attention: Tensor, memory: TaskMemory) -> Tensor:
         """The base learner under the shifts of eq. 4; outputs beyond the task's classes are cut off."""
-        betas = iter(memory.read(attention))
-        shifts = tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
-        logits = self.base.head(features, shifts).logits
+        logits = self.base.head(features, self._shifts(attention, memory)).logits
         return logits.unflatten(0, attention.shape[:2])[..., : memory.way]
+
+    def _shifts(self, attention: Tensor, memory: TaskMemory) -> tuple[Tensor | None, ...]:
+        """Eq. 4: beta_t of every adapted layer, None where no shift reaches it."""
+        betas = iter(memory.read(attention))
+        return tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
 
     @torch.no_grad()
     def guard_initialisation(self) -> None:
@@ -246,6 +277,7 @@ class CSNOptions(LearnerOptions):
     attention: "soft" (eq. 3), or "hard" (appendix A).
     guard: start with a helpful g.
     quiet: start with a g that writes nothing where there is no error.
+    passes: how often a support is described; each pass after the first writes what error is left.
     """
 
     name: ClassVar[str] = "csn"
@@ -260,10 +292,11 @@ class CSNOptions(LearnerOptions):
     attention: Attention = "soft"
     guard: bool = True
     quiet: bool = False
+    passes: int = 1
 
     def build(self, parts: Parts) -> CSN:
         """The base learner, then the key function, then g."""
-        check_sizes(self, "g_units")
+        check_sizes(self, "g_units", "passes")
         base, key_function = parts.base_learner(self.shift_rule), parts.key_function()
         conditioning: Conditioning
         if self.conditioning == "df":
@@ -288,4 +321,5 @@ class CSNOptions(LearnerOptions):
             guard=self.guard,
             quiet=self.quiet,
             shifted=self.shifted,
+            passes=self.passes,
         )
