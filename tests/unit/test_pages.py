@@ -77,6 +77,6 @@ def test_the_readmes_code_of_a_learner_runs() -> None:
 
 def test_the_readmes_code_of_a_classifier_has_names_that_there_are() -> None:
     pytest.importorskip("sklearn")
-    (block,) = (code for code in re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.S) if "Classifier" in code)
-    for method in re.findall(r"^classifier\.(\w+)\(", block, re.M):
+    blocks = [code for code in re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.S) if "Classifier" in code]
+    for method in re.findall(r"^classifier\.(\w+)\(", "".join(blocks), re.M):
         assert callable(getattr(csn.FewShotClassifier, method))
