@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BLOCK = 4096  # rows of the kernel that are worked out at a time, once it is too large to be kept
-KEPT = 8192  # examples up to which the kernel is kept between the passes
+KEPT = 16_384  # examples up to which the kernel is kept between the passes
 
 
 @dataclass(frozen=True)
