@@ -1,4 +1,4 @@
-"""`csn export`: a trained CSN as graphs for other languages."""
+"""`csn export`: a trained CSN as a page that needs no server, or as graphs for other languages."""
 
 from __future__ import annotations
 
@@ -6,41 +6,77 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from csn.classifier.pretrained import open_shipped, shipped_names, shipped_threshold
+from csn.classifier.pretrained import fingerprint, open_shipped, shipped_names, shipped_threshold
 from csn.cli.terminal import say
 from csn.config import merge
 from csn.engine.run import empty_learner, input_spec, open_model
-from csn.export.onnx import export_onnx
 from csn.learner import FewShotLearner
 
 
 def export(options: argparse.Namespace) -> int:
     """`csn export`: a run, or weights of the package, into files."""
-    learner, about = open_source(options.source)
-    out = options.out or Path(f"{Path(options.source).name}-{options.to}")
-    files = export_onnx(learner, out, about)
+    learner, is_run = open_source(options.source)
+    name = Path(options.source).name
+    if options.to == "page":
+        files = [_page(learner, options.out or Path(f"{name}.html"), options.source, is_run)]
+    else:
+        files = _onnx(learner, options.out or Path(f"{name}-onnx"), options.source, is_run)
     for file in files:
         say(f"wrote {file} ({file.stat().st_size:,} bytes)")
     return 0
 
 
-def open_source(source: str) -> tuple[FewShotLearner[Any], dict[str, Any]]:
-    """The learner of a run's folder or of weights of the package, and what users of the graphs must know."""
+def open_source(source: str) -> tuple[FewShotLearner[Any], bool]:
+    """The learner of a run's folder or of weights of the package, and whether it is a run."""
     folder = Path(source)
     if folder.is_dir():
         learner, config, metadata = open_model(folder / "best.safetensors")
-        if config.precision != "float32":  # a graph says itself how exact it is
+        if config.precision != "float32":  # what is exported says itself how exact it is
             exact = empty_learner(merge(config, {"network": {"precision": "float32"}}), input_spec(metadata["about"]))
             exact.load_state_dict(learner.state_dict())
             learner = exact.eval()
-        return learner, {"csn.preparation": "as the data set that the run was trained on"}
+        return learner, True
     if source in shipped_names():
-        learner, _ = open_shipped(source)
-        return learner, {
-            "csn.preparation": "white ink on black in [0, 1]: the whole picture, centred on a square of 28 x 28",
-            "csn.threshold": shipped_threshold(source),
-        }
+        return open_shipped(source)[0], False
     raise ValueError(
         f"there is no run {source}, and no weights of that name: give the folder of a run, or one of "
         f"{', '.join(shipped_names())}"
+    )
+
+
+def _onnx(learner: FewShotLearner[Any], folder: Path, source: str, is_run: bool) -> list[Path]:
+    from csn.export.onnx import export_onnx
+
+    if is_run:
+        return export_onnx(learner, folder, {"csn.preparation": "as the data set that the run was trained on"})
+    about = {
+        "csn.preparation": "white ink on black in [0, 1]: the whole picture, centred on a square of 28 x 28",
+        "csn.threshold": shipped_threshold(source),
+    }
+    return export_onnx(learner, folder, about)
+
+
+def _page(learner: FewShotLearner[Any], file: Path, source: str, is_run: bool) -> Path:
+    try:
+        from csn.classifier.classifier import FewShotClassifier
+        from csn.export.page import export_page
+        from csn.service.samples import alphabets
+        from csn.service.unknowns import default_threshold
+    except ImportError as error:
+        raise ValueError(
+            f'a page needs packages that are not installed ({error}): pip install "csn[service]"'
+        ) from error
+    samples = [
+        {"name": name, "drawings": [{"label": each.label, "ink": each.x.numpy().tobytes()} for each in drawings]}
+        for name, drawings in alphabets().items()
+    ]
+    threshold = default_threshold(FewShotClassifier(run=source)) if is_run else shipped_threshold(source)
+    made_with = {"model": None if is_run else source, "made_with": "run" if is_run else "model"}
+    return export_page(
+        learner,
+        file,
+        name=Path(source).name,
+        threshold=threshold,
+        about=made_with | {"fingerprint": fingerprint(learner)},
+        samples=samples,
     )

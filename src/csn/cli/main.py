@@ -366,10 +366,10 @@ def _add_demo(commands: Commands) -> None:  # type: ignore[valid-type]
 
 
 def _add_export(commands: Commands) -> None:  # type: ignore[valid-type]
-    export = commands.add_parser("export", help="write a trained CSN as ONNX graphs")  # type: ignore[attr-defined]
+    export = commands.add_parser("export", help="write a trained CSN as a page that needs no server, or as ONNX graphs")  # type: ignore[attr-defined]
     export.add_argument("source", metavar="RUN|WEIGHTS", help="folder of a trained run, or weights of the package")
-    export.add_argument("--to", choices=("onnx",), default="onnx", help="default: %(default)s")
-    export.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: NAME-onnx)")
+    export.add_argument("--to", choices=("page", "onnx"), default="page", help="default: %(default)s")
+    export.add_argument("--out", type=Path, metavar="PATH", help="where to write (default: NAME.html or NAME-onnx)")
 
 
 def _add_weights(command: argparse.ArgumentParser, threshold: str) -> None:

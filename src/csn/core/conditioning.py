@@ -188,10 +188,13 @@ class DirectFeedback:
     ) -> tuple[LayerInfo, ...]:
         """Information per adapted layer; output of b * n examples, labels (b, n)."""
         logits = output.logits if self.end_to_end else output.logits.detach()
-        error = self.error(logits, labels, way)
+        return self.layers(output, self.error(logits, labels, way), activations)
+
+    def layers(self, output: BaseOutput, error: Tensor, activations: Sequence[Activation]) -> tuple[LayerInfo, ...]:
+        """Information per adapted layer for errors y_hat - y (b, n, C); output of b * n examples."""
         hidden = zip(output.preactivations[:-1], activations, strict=True)
         return (
-            *(self._hidden(_by_task(a.detach(), labels), error, sigma) for a, sigma in hidden),
+            *(self._hidden(_by_task(a.detach(), error[..., 0]), error, sigma) for a, sigma in hidden),
             self.output_info(error),
         )
 

@@ -7,7 +7,11 @@ every adapted layer) and the classes of a task are those up to the largest label
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
+import warnings
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -96,3 +100,17 @@ def exportable(learner: FewShotLearner[Any]) -> CSN:
     if not isinstance(learner, CSN):
         raise ValueError(f"{type(learner).__name__} cannot be exported: graphs are made of CSNs (learner.name 'csn')")
     return learner
+
+
+@contextlib.contextmanager
+def quiet_tracing() -> Iterator[None]:
+    """Without torch's remarks on packages that csn does not use, names that it keeps and its own changes to come."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -10,11 +10,8 @@ the logit -inf. The values of conditioning by gradients come from a graph of the
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +21,7 @@ from torch import Tensor, nn
 from csn import __version__
 from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically
-from csn.export.graphs import DescribeGraph, EpisodeGraph, PredictGraph, exportable
+from csn.export.graphs import DescribeGraph, EpisodeGraph, PredictGraph, exportable, quiet_tracing
 from csn.learner import FewShotLearner
 
 OPSET = 18
@@ -102,7 +99,7 @@ def _onnx(
     facts: Mapping[str, Any],
 ) -> bytes:
     """One graph as the bytes of an ONNX file."""
-    with _quiet():
+    with quiet_tracing():
         if model.conditioning.needs_graph and "support" in names:
             graph = _with_backward(graph, inputs)
         free = {name: torch.export.Dim(name) for axes in dynamic for name in axes.values()}
@@ -218,17 +215,3 @@ def _check_packages() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ValueError(f'ONNX needs packages that are not installed ({error}): pip install "csn[onnx]"') from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks about packages that csn does not use and names that it keeps."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -1,0 +1,195 @@
+"""One HTML file that learns what is drawn on it: the page of `csn demo` with the network inside and no server.
+
+The front end is the service's own (csn.service.page). Its `api.js`, which asks the server, is replaced by one that
+carries out the learner's programs (csn.export.program) in the browser and keeps tasks in the browser's storage.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from csn import __version__
+from csn.core.conditioning import DirectFeedback, write
+from csn.core.model import CSN
+from csn.engine.checkpoint import write_atomically
+from csn.export.graphs import exportable
+from csn.export.program import Weights, compiled
+from csn.learner import FewShotLearner
+
+HALF_BYTES = 1_600_000  # of weights in half precision; more of them become 8 bits each
+OWN = ("api.js", "engine.js", "learner.js", "taskfile.js")
+FRONT = ("answer.js", "dialogs.js", "dom.js", "ink.js", "main.js", "memory.js", "threads.js")
+
+
+class KeyGraph(nn.Module):
+    """(1, *input) -> key (1, d)."""
+
+    def __init__(self, learner: CSN) -> None:
+        super().__init__()
+        self.key_function = learner.key_function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The key function f."""
+        key: Tensor = self.key_function(x)
+        return key
+
+
+class ValuesGraph(nn.Module):
+    """One support example (1, *input) and its label as one-hot (1, C) -> values (1, ...) of every layer."""
+
+    def __init__(self, learner: CSN) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, x: Tensor, label: Tensor) -> tuple[Tensor, ...]:
+        """Eqs. 2 and 7 at the learner's full way."""
+        learner, conditioning = self.learner, self.learner.conditioning
+        assert isinstance(conditioning, DirectFeedback)
+        output = learner.base.head(learner.base.stem(x))
+        infos = conditioning.layers(output, (output.logits.softmax(-1) - label).unsqueeze(0), learner.base.activations)
+        shifted = list(itertools.compress(infos, learner.shifted))
+        return tuple(layer.dense().squeeze(0) for layer in write(shifted, learner.memory_function))
+
+
+class AnswerGraph(nn.Module):
+    """A query (1, *input) and shifts (1, ...) of every layer -> logits (1, C)."""
+
+    def __init__(self, learner: CSN) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, x: Tensor, *shifts: Tensor) -> Tensor:
+        """Eq. 1 in every layer that is shifted."""
+        given = iter(shifts)
+        betas = tuple(next(given) if shifted else None for shifted in self.learner.shifted)
+        logits: Tensor = self.learner.base.head(self.learner.base.stem(x), betas).logits
+        return logits
+
+
+def export_page(
+    learner: FewShotLearner[Any],
+    file: Path,
+    *,
+    name: str,
+    threshold: float | None,
+    about: Mapping[str, Any],
+    samples: Sequence[Mapping[str, Any]] = (),
+) -> Path:
+    """Write a page that learns drawings without a server.
+
+    Parameters
+    ----------
+    learner:
+        A CSN with direct feedback that reads drawings (1, 28, 28).
+    file:
+        Where to write.
+    name:
+        Of the weights.
+    threshold:
+        The similarity below which a drawing is unknown; None to answer always.
+    about:
+        What a task file says of the learner: model, made_with, fingerprint.
+    samples:
+        Alphabets to begin with: `name`, and `drawings` of `label` and `ink`, (28 * 28) bytes.
+    """
+    model = page_model(learner)
+    model |= {"name": name, "threshold": threshold, "version": __version__, "samples": _samples(samples)}
+    facts = {**about, "kind": "csn-task", "task_version": 1, "csn": __version__, "unknown_threshold": threshold}
+    facts |= {"way": model["way"], "input": model["input"]}
+    model["about"] = {key: json.dumps(value) for key, value in facts.items()}
+    write_atomically(file, _html(model).encode())
+    return file
+
+
+def page_model(learner: FewShotLearner[Any]) -> dict[str, Any]:
+    """The learner as programs and weights."""
+    model = exportable(learner)
+    if not isinstance(model.conditioning, DirectFeedback):
+        raise ValueError("a page has no backward pass: export a learner with direct feedback (learner.conditioning=df)")
+    shape = model.input_spec.shape if model.input_spec else ()
+    if tuple(shape) != (1, 28, 28):
+        raise ValueError(f"a page takes drawings of (1, 28, 28), this learner reads {tuple(shape)}: train on drawings")
+    if model.attention != "soft":
+        raise ValueError("a page reads its memory with soft attention: export a run with learner.attention=soft")
+    training = model.training
+    model.eval()
+    try:
+        x, label = torch.rand(1, *shape), torch.eye(model.way)[:1]
+        values = [value.detach() for value in ValuesGraph(model)(x, label)]
+        programs = {
+            "key": compiled(KeyGraph(model), (x,)),
+            "values": compiled(ValuesGraph(model), (x, label)),
+            "answer": compiled(AnswerGraph(model), (x, *values)),
+        }
+    finally:
+        model.train(training)
+    for bits in (16, 8):
+        weights = Weights(bits)
+        described = {key: program.as_json(weights) for key, program in programs.items()}
+        if len(content := weights.content()) <= HALF_BYTES:
+            break
+    return {
+        "programs": described,
+        "weights": base64.b64encode(content).decode(),
+        "described": weights.described,
+        "way": model.way,
+        "input": list(shape),
+        "scale": 1.0 if model.log_scale is None else float(model.log_scale.detach().exp()),
+    }
+
+
+def _samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": sample["name"],
+            "drawings": [
+                {"label": drawing["label"], "ink": base64.b64encode(bytes(drawing["ink"])).decode()}
+                for drawing in sample["drawings"]
+            ],
+        }
+        for sample in samples
+    ]
+
+
+def _html(model: Mapping[str, Any]) -> str:
+    """The service's page with everything in it."""
+    front, own = resources.files("csn.service") / "page", resources.files("csn.export") / "web"
+    scripts = {name: (front / name).read_text(encoding="utf-8") for name in FRONT}
+    scripts |= {name: (own / name).read_text(encoding="utf-8") for name in OWN}
+    # Modules name each other without a path, for a module in a data URL has none.
+    named = {name: re.sub(r'from "\./([a-z]+\.js)"', r'from "csn/\1"', text) for name, text in scripts.items()}
+    imports = {f"csn/{name}": _data_url("text/javascript", text) for name, text in named.items()}
+    icon = _data_url("image/svg+xml", (front / "icon.svg").read_text(encoding="utf-8"))
+    # "<" is escaped, so that no text inside can end the element.
+    data = json.dumps(dict(model)).replace("<", "\\u003c")
+    page = (front / "index.html").read_text(encoding="utf-8")
+    imported = json.dumps({"imports": imports})
+    replaced = {
+        '<link rel="stylesheet" href="/page/style.css">': "<style>"
+        + (front / "style.css").read_text(encoding="utf-8")
+        + "</style>",
+        '<script type="module" src="/page/main.js"></script>': f'<script type="importmap">{imported}'
+        f'</script>\n  <script type="application/json" id="model">{data}</script>\n'
+        '  <script type="module">import "csn/main.js";</script>',
+        'For programs: <a href="/docs">the HTTP API</a>. ': "",
+        "kept on this server": "kept in this browser",
+    }
+    for old, new in replaced.items():
+        if old not in page:
+            raise RuntimeError(f"the service's page has no {old!r} any more")
+        page = page.replace(old, new)
+    return page.replace("/page/icon.svg", icon)
+
+
+def _data_url(kind: str, text: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"

@@ -1,0 +1,121 @@
+/* What FewShotClassifier does, in the browser: rows of memory, attention, matches between classes. */
+
+import { readWeights, run, softmax } from "./engine.js";
+
+/** A model as csn.export.page writes it: programs, weights, way, scale of the cosines, threshold. */
+export class Learner {
+  #keys = new Map(); // of an example: its key
+  #rows = new Map(); // of an example and an output: its values
+
+  constructor(model) {
+    const bytes = Uint8Array.from(atob(model.weights), (letter) => letter.charCodeAt(0)).buffer;
+    Object.assign(this, model, { weights: readWeights(bytes, model.described) });
+  }
+
+  /** What a drawing is: examples are {id, label, ink}, ink are 28 x 28 bytes. */
+  explain(ink, examples) {
+    const order = [...new Set(examples.map(({ label }) => label))];
+    const numbers = examples.map(({ label }) => order.indexOf(label));
+    const x = this.#input(ink);
+    const key = unit(this.#run("key", [x])[0].data);
+    const cosines = examples.map((example) => dot(key, this.#key(example)));
+    const { scores, members, attention } = this.#tournament(x, cosines, examples, numbers, order.length);
+    const probabilities = Array.from(softmax(scores), (probability, c) => ({ label: order[c], probability }));
+    probabilities.sort((a, b) => b.probability - a.probability);
+    const similarity = Math.max(...cosines);
+    const known = this.threshold === null || similarity >= this.threshold;
+    const sources = members.map((i, place) => ({ id: examples[i].id, label: examples[i].label, weight: attention[place] }));
+    sources.sort((a, b) => b.weight - a.weight);
+    return { label: known ? probabilities[0].label : null, similarity, probabilities, examples: sources };
+  }
+
+  /** Logits (outputs) of a drawing in one match of up to `way` classes, each at its own output. */
+  logits(ink, examples, outputs) {
+    const x = this.#input(ink);
+    const key = unit(this.#run("key", [x])[0].data);
+    return this.#match(x, examples.map((example) => dot(key, this.#key(example))), examples, outputs).logits;
+  }
+
+  forget(id) {
+    this.#keys.delete(id);
+    for (let output = 0; output < this.way; output++) this.#rows.delete(`${output} ${id}`);
+  }
+
+  #run(name, inputs) {
+    return run(this.programs[name], this.weights, inputs);
+  }
+
+  #input(ink) {
+    return { shape: [1, ...this.input], data: Float32Array.from(ink, (byte) => byte / 255) };
+  }
+
+  #key(example) {
+    if (!this.#keys.has(example.id)) {
+      this.#keys.set(example.id, unit(this.#run("key", [this.#input(example.ink)])[0].data));
+    }
+    return this.#keys.get(example.id);
+  }
+
+  /** The description phase of one example at an output: the values of each layer. */
+  #values(example, output) {
+    const name = `${output} ${example.id}`;
+    if (!this.#rows.has(name)) {
+      const slot = { shape: [1, this.way], data: new Float32Array(this.way) };
+      slot.data[output] = 1;
+      this.#rows.set(name, this.#run("values", [this.#input(example.ink), slot]));
+    }
+    return this.#rows.get(name);
+  }
+
+  /** The prediction phase: attention (eq. 3), shifts (eq. 4), and what the base learner answers under them. */
+  #match(x, cosines, examples, outputs) {
+    const attention = softmax(cosines.map((cosine) => this.scale * cosine));
+    let shifts = null;
+    examples.forEach((example, row) => {
+      const values = this.#values(example, outputs[row]);
+      shifts ??= values.map(({ shape, data }) => ({ shape, data: new Float32Array(data.length) }));
+      values.forEach(({ data }, layer) => {
+        const sum = shifts[layer].data;
+        for (let neuron = 0; neuron < sum.length; neuron++) sum[neuron] += attention[row] * data[neuron];
+      });
+    });
+    return { logits: this.#run("answer", [x, ...shifts])[0].data, attention };
+  }
+
+  /** Groups of up to `way` classes, and their champions, until one group is left (csn.classifier.remembered). */
+  #tournament(x, cosines, examples, numbers, count) {
+    const scores = new Float64Array(count);
+    let entrants = [...Array(count).keys()];
+    for (let level = 0; ; level++) {
+      const below = this.way ** level;
+      const champions = [];
+      for (let start = 0; start < entrants.length; start += this.way) {
+        const group = entrants.slice(start, start + this.way);
+        const members = examples.flatMap((_, i) => (group.includes(numbers[i]) ? [i] : []));
+        const output = (c) => Math.floor(c / below) % this.way;
+        const last = entrants.length <= this.way;
+        let found = { logits: new Float32Array(this.way), attention: members.map(() => 1 / members.length) };
+        if (group.length > 1 || last) {
+          const some = members.map((i) => examples[i]);
+          found = this.#match(x, members.map((i) => cosines[i]), some, members.map((i) => output(numbers[i])));
+        }
+        const logs = group.map((c) => found.logits[output(c)]);
+        const best = Math.max(...logs);
+        champions.push(group[logs.indexOf(best)]);
+        group.forEach((_, place) => {
+          const from = (start + place) * below;
+          for (let c = from; c < Math.min(from + below, count); c++) scores[c] += logs[place] - best;
+        });
+        if (last) return { scores, members, attention: found.attention };
+      }
+      entrants = champions;
+    }
+  }
+}
+
+function unit(vector) {
+  const length = Math.hypot(...vector) || 1e-12;
+  return vector.map((value) => value / length);
+}
+
+const dot = (one, other) => one.reduce((sum, value, i) => sum + value * other[i], 0);

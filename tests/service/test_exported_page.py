@@ -1,0 +1,134 @@
+"""The page without a server, opened from a file: it learns what is drawn, and answers as torch does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from browser import answer, chromium, labels, launched, open_page, teach
+from kit import circle, cross
+
+from csn import building
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.pretrained import open_shipped
+from csn.cli.main import main
+from csn.core.memory import join
+from csn.core.model import CSN
+from csn.data.images.strokes import load_strokes
+from csn.data.source import EpisodeSource
+from csn.episode import Examples
+from csn.export.page import page_model
+
+pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
+if chromium() is None:
+    pytest.skip("the browser test needs chromium: apt-get install chromium", allow_module_level=True)
+
+LOGITS = """async ([support, queries, outputs]) => {
+  const { Learner } = await import("csn/learner.js");
+  window.learner ??= new Learner(JSON.parse(document.getElementById("model").textContent));
+  const examples = support.map((ink) => ({ id: String(Math.random()), label: "", ink: Uint8Array.from(ink) }));
+  return queries.map((ink) => Array.from(window.learner.logits(Uint8Array.from(ink), examples, outputs)));
+}"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("exported") / "characters.html"
+    assert main(["export", "characters", "--to", "page", "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser, file):
+    opened = open_page(browser, file.as_uri())
+    yield opened
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_it_is_one_file_that_asks_for_nothing(file):
+    text = file.read_text(encoding="utf-8")
+    assert len(text) < 3_000_000
+    for asked in ('src="/', 'href="/', "http://", "https://"):
+        assert asked not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_its_logits_and_answers_are_those_of_torch(page):
+    learner, _ = open_shipped("characters")
+    assert isinstance(learner, CSN)
+    tasks = EpisodeSource(load_strokes(alphabets=5, characters=8, drawings=3), "test", way=4, shot=2, queries=1, seed=0)
+    same = 0
+    for index in range(3):
+        episode = tasks.batch(index, 1)
+        with torch.no_grad():
+            support = episode.support
+            alone = [Examples(support.x[:, i : i + 1], support.y[:, i : i + 1]) for i in range(len(support))]
+            rows = [learner.describe(one, learner.way) for one in alone]
+            expected = learner.predict(episode.query.x, join(rows))[0]
+        inks, queries = ((255 * part.x[0]).round().int().flatten(1) for part in (episode.support, episode.query))
+        found = torch.tensor(page.evaluate(LOGITS, [inks.tolist(), queries.tolist(), episode.support.y[0].tolist()]))
+        torch.testing.assert_close(found, expected, atol=0.01, rtol=0.0)
+        same += int((found[:, :4].argmax(1) == expected[:, :4].argmax(1)).sum())
+    assert same == 12
+
+
+def test_draw_learn_recognise_undo_and_keep(browser, page):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    assert answer(page, circle(0.03)) == "moon"
+    assert page.locator("#threads path").count() >= 1
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert labels(page) == ["moon", "kiss"]  # the browser keeps what was taught
+    page.locator('.class[data-label="kiss"] .forget').click()
+    page.wait_for_selector('.class[data-label="kiss"]', state="detached")
+    page.click("#undo")
+    page.wait_for_selector('.class[data-label="kiss"]')
+
+
+def test_task_files_go_both_ways(page, tmp_path):
+    teach(page, "Möwe 🕊", circle())
+    teach(page, "kiss", cross())
+    page.click("#open-tasks")
+    with page.expect_download() as download:
+        page.click("#download")
+    path = tmp_path / "page.csn"
+    download.value.save_as(path)
+    opened = FewShotClassifier.load(path)
+    assert list(opened.labels_) == ["Möwe 🕊", "kiss"]
+    assert opened.predict([opened.inputs_[1][0]]).tolist() == ["kiss"]
+    opened.save(tmp_path / "python.csn")
+    page.set_input_files("#file", tmp_path / "python.csn")
+    page.wait_for_selector("text=Loaded 2 symbols")
+    assert labels(page) == ["Möwe 🕊", "kiss"]
+
+
+def test_a_damaged_task_file_is_refused(page, tmp_path):
+    drawings = load_strokes(alphabets=5, characters=8, drawings=3).splits["test"].x[:2]
+    classifier = FewShotClassifier().fit(drawings, ["a", "b"])
+    classifier.save(tmp_path / "task.csn")
+    content = bytearray((tmp_path / "task.csn").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "task.csn").write_bytes(content)
+    page.click("#open-tasks")
+    page.set_input_files("#file", tmp_path / "task.csn")
+    page.wait_for_selector("text=it was altered after it was written")
+
+
+def test_what_a_page_cannot_carry_is_refused():
+    def of(**options: object) -> CSN:
+        return building.build("csn", **{"reads": (1, 28, 28), "way": 3, "network": "cnn", **options})
+
+    with pytest.raises(ValueError, match="a page has no backward pass"):
+        page_model(of(conditioning="gradient"))
+    with pytest.raises(ValueError, match=r"a page takes drawings of \(1, 28, 28\), this learner reads \(3, 32, 32\)"):
+        page_model(of(reads=(3, 32, 32)))
+    with pytest.raises(ValueError, match="PrototypicalNetwork cannot be exported"):
+        page_model(building.build("prototypical", reads=(1, 28, 28), way=3))
