@@ -16,6 +16,7 @@ import json
 import mmap
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path)
     signal.alarm(0)
 
 
-def watch(name: str, engine: str, minutes: float, keep: bool) -> dict[str, Any]:
+def watch(name: str, engine: str, minutes: float) -> dict[str, Any]:
     """Attack one target for some minutes, in as many processes as crash."""
     folder = Path(tempfile.mkdtemp(prefix=f"csn-campaign-{name}-"))
     (folder / "corpus").mkdir()
@@ -106,12 +107,14 @@ def watch(name: str, engine: str, minutes: float, keep: bool) -> dict[str, Any]:
         if ran.returncode == 0:
             continue
         content, said = shared.content, (ran.stdout + ran.stderr).decode(errors="replace")
-        path = HERE / "seeds" / name / hashlib.sha256(content).hexdigest()[:16]
-        if keep:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        crashes.append({"seed": path.name, "code": ran.returncode, "said": said[-1500:]})
-        print(f"{name}: crash {path.name}, exit code {ran.returncode}\n{said[-1500:]}", file=sys.stderr, flush=True)
+        said = "\n".join(line for line in said.splitlines() if not line.startswith(("INFO:", "WARNING:")))[-2000:]
+        seed = hashlib.sha256(content).hexdigest()[:16]
+        (folder / seed).write_bytes(content)  # no seed yet: the next process would begin with it
+        crashes.append({"seed": seed, "code": ran.returncode, "said": said})
+        print(f"{name}: crash {seed}, exit code {ran.returncode}\n{said}", file=sys.stderr, flush=True)
+    for crash in crashes:
+        (HERE / "seeds" / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / crash["seed"], HERE / "seeds" / name / crash["seed"])
     spent = (time.monotonic() - started) / 60
     return {"target": name, "engine": engine, "tries": shared.tries, "minutes": round(spent, 1), "crashes": crashes}
 
@@ -141,7 +144,7 @@ def main() -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(len(names) if given.together else 1) as pool:
-        found = list(pool.map(lambda name: watch(name, engine, given.minutes, keep=True), names))
+        found = list(pool.map(lambda name: watch(name, engine, given.minutes), names))
     for row in found:
         print(f"{row['target']:12} {row['engine']} {row['tries']:9,} tries {row['minutes']:6.1f} minutes", end=" ")
         print(f"{len(row['crashes'])} crashes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import struct
 import zlib
@@ -110,7 +111,7 @@ def changed_json(value: Any, random: Random) -> Any:
     """A JSON value with one of its parts replaced, dropped, doubled or renamed."""
     places = [(None, None), *_places(value)]
     holder, key = random.choice(places)
-    new = random.choice([*VALUES, _part(value, random)])
+    new = copy.deepcopy(random.choice([*VALUES, _part(value, random)]))
     if holder is None:
         return new if random.random() < 0.05 else value
     action = random.randrange(6)
@@ -135,7 +136,7 @@ def _part(value: Any, random: Random) -> Any:
     if not places:
         return value
     holder, key = random.choice(places)
-    return json.loads(json.dumps(holder[key]))
+    return holder[key]
 
 
 def unpacked(content: bytes) -> tuple[dict[str, torch.Tensor], Any] | None:

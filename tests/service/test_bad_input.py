@@ -90,6 +90,7 @@ BODIES = {
     "a field nobody knows": (b'{"label": "o", "path": "/etc/passwd"}', 422, "invalid_request"),
     "NaN among the pixels": (b'{"label": "o", "pixels": [[0, NaN]]}', 422, "invalid_request"),
     "an infinite pixel": (b'{"label": "o", "pixels": [[0, 1e999]]}', 422, "invalid_request"),
+    "a pixel of 1e300": (b'{"label": "o", "pixels": [[0, 1e300]]}', 422, "unusable_image"),
     "pixels that are no numbers": (b'{"label": "o", "pixels": [["a"]]}', 422, "invalid_request"),
     "no pixels": (b'{"label": "o", "pixels": []}', 422, "unusable_image"),
     "rows of different lengths": (b'{"label": "o", "pixels": [[0, 1], [0]]}', 422, "unusable_image"),

@@ -65,7 +65,8 @@ def from_pixels(rows: list[list[float]], limits: Limits) -> np.ndarray:
     if any(len(row) != width for row in rows):
         raise unusable("the rows of pixels have different lengths")
     _check_size(width, len(rows), limits)
-    return np.array(rows, dtype=np.float32)
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which the classifier refuses
+        return np.array(rows, dtype=np.float64).astype(np.float32)
 
 
 def picture(image: Any) -> bytes:

@@ -184,7 +184,7 @@ def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
         ) from error
     place = str(path.resolve())
     for entry in entries:
-        if entry.is_dir() or _is_hidden(entry.filename):
+        if entry.filename.endswith("/") or _is_hidden(entry.filename):
             continue
         if leads_outside(entry.filename):
             problems.append(Problem(f"{path.name}:{entry.filename}", "the path leads out of the archive"))
@@ -195,7 +195,7 @@ def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
 
 
 def leads_outside(name: str) -> bool:
-    """Whether a relative path is absolute, has a drive letter, or climbs up."""
+    """Whether a relative path is absolute or empty, has a drive letter, or climbs up."""
     parts = name.replace("\\", "/").split("/")
     return parts[0] == "" or ":" in parts[0] or ".." in parts
 
