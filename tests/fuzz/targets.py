@@ -37,7 +37,7 @@ from csn.data.images.mini_imagenet import _checked
 from csn.data.images.plain_pickle import read_plain_pickle
 from csn.data.text.files import read_sentences
 from csn.engine.checkpoint import load_checkpoint
-from csn.experiments.records.files import results_in
+from csn.experiments.records.files import FORMAT, results_in
 from csn.learner import InputSpec
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -161,7 +161,7 @@ def _results() -> list[bytes]:
     results = []
     for name in ("characters", "adalstm-2-df"):
         content = {
-            "format": 1,
+            "format": FORMAT,
             "summary": {"trained": {"accuracy": 0.5, "interval": 0.1}},
             "evaluation": {"data": "strokes", "split": "test", "way": 5, "shot": 1, "tasks": 2, "formed": "random"},
             "config": load_preset(name).as_dict(),
