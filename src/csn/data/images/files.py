@@ -178,9 +178,9 @@ def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except Exception as error:  # damaged archives make zipfile raise almost anything
         raise ValueError(
-            f"{path} is no zip archive, or damaged: {error}. Give a folder, a zip archive or a CSV file"
+            f"{path} is no zip archive, or damaged: {reason(error)}. Give a folder, a zip archive or a CSV file"
         ) from error
     place = str(path.resolve())
     for entry in entries:
