@@ -154,7 +154,7 @@ def operations(data: Path, out: Path) -> int:
 
 def left(out: Path) -> dict[str, Any]:
     """What a run is: its weights, its counters, its log without the times, the names of its files."""
-    found: dict[str, Any] = {"files": sorted(p.name for p in out.iterdir() if not p.name.startswith((".", "events")))}
+    found: dict[str, Any] = {"files": sorted(p.name for p in out.iterdir() if not p.name.startswith("events"))}
     for name in ("last", "best"):
         tensors, about = load_checkpoint(out / f"{name}.safetensors")
         found[name] = {key: tensor.numpy().tobytes() for key, tensor in tensors.items()}

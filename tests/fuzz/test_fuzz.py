@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+
 import pytest
 
 pytest.importorskip("fastapi", reason='the service is a target: pip install "csn[service]"')
@@ -37,9 +40,8 @@ def test_every_target_reads_a_whole_seed(name):
     """So that an attack is on the reader, and not on a door that is always shut."""
     good = []
     for content in seeds_of(name):
-        try:
+        with contextlib.suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             TARGETS[name].read(content)
-        except ValueError:
-            continue
-        good.append(content)
+            good.append(content)
     assert good

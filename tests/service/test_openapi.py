@@ -8,6 +8,10 @@ pytest.importorskip("schemathesis", reason='the API is attacked where this is in
 
 from api_attack import attack
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*are no drawings of ink on plain paper"
+)  # and are learned all the same
+
 
 def test_every_answer_is_one_that_the_description_knows(tmp_path):
     statuses = attack(tmp_path, cases=80, number=0)

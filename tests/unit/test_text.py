@@ -296,6 +296,13 @@ def test_unreadable_files(tmp_path: Path, content: bytes, message: str) -> None:
         load_text(tmp_path / "text.txt")
 
 
+def test_a_packed_text_is_unpacked_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "MAX_UNPACKED", 1000)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"a b c\n" * 10_000))
+    with pytest.raises(ValueError, match=r"bomb\.gz holds more than 1,000 bytes"):
+        load_text(tmp_path / "bomb.gz")
+
+
 def test_other_bad_files(tmp_path: Path) -> None:
     (tmp_path / "text.gz").write_bytes(gzip.compress(b"a b c\n" * 50)[:-9])
     with pytest.raises(ValueError, match=r"text\.gz is damaged"):

@@ -224,7 +224,8 @@ def read_csv(
     for number, row in enumerate(rows, start=2):
         part = split or SPLIT_NAMES.get((row[column("split", "set")] or "").strip().lower())
         if part is None or not row[file] or not row[label]:
-            raise ValueError(f"line {number} of {name} should hold a file, a class and train, val or test; got {row}")
+            wanted = "a file, a class and train, val or test"
+            raise ValueError(f"line {number} of {name} should hold {wanted}; got {str(row)[:200]}")
         found.append((row[file].strip(), row[label].strip(), part))
     return found
 

