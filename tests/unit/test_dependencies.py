@@ -1,0 +1,92 @@
+"""tools/dependencies.py: what csn needs, under which licences, and what is known against it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("dependencies", ROOT / "tools" / "dependencies.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def advisory(**affected: object) -> dict[str, object]:
+    return {
+        "id": "X-1",
+        "summary": "bad",
+        "affected": [{"package": {"ecosystem": "PyPI", "name": "Num_Py"}, **affected}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "affected", "concerned"),
+    [
+        ("2.0", {"versions": ["1.9", "2.0"]}, True),
+        ("2.1", {"versions": ["1.9", "2.0"]}, False),
+        ("2.0", {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.0"}]}]}, False),
+        ("1.9", {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.0"}]}]}, True),
+        (
+            "1.10",
+            {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "1.9"}, {"last_affected": "1.10"}]}]},
+            True,
+        ),
+        (
+            "1.11",
+            {"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "1.9"}, {"last_affected": "1.10"}]}]},
+            False,
+        ),
+        ("1.9", {"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, False),
+    ],
+)
+def test_an_advisory_concerns_the_versions_it_names(tool, version, affected, concerned):
+    assert tool.concerns(advisory(**affected), {"num-py": version}) == ["num-py"] * concerned
+    assert tool.concerns(advisory(**affected) | {"withdrawn": "2026"}, {"num-py": version}) == []
+    assert tool.concerns(advisory(**affected), {"other": version}) == []
+
+
+def test_the_listing_names_licences_and_finds_what_is_known(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tool, "needed", lambda extras: {"numpy": "1.0"})
+    monkeypatch.setattr(sys, "argv", ["dependencies.py"])
+    assert tool.main() == 0
+    said = capsys.readouterr().out
+    assert re.search(r"numpy +1\.0 +BSD", said)
+    assert "no advisories were given" in said
+    known = json.loads(json.dumps(advisory(versions=["1.0"])).replace("Num_Py", "numpy"))
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("X-1.json", json.dumps(known))
+    monkeypatch.setattr(sys, "argv", ["dependencies.py", "--advisories", str(tmp_path / "all.zip")])
+    assert tool.main() == 1
+    assert "numpy 1.0: X-1 bad" in capsys.readouterr().out
+
+
+def test_what_is_needed_is_found_however_far_down(tool):
+    found = tool.needed(["sklearn"])
+    assert {"torch", "scikit-learn", "scipy", "threadpoolctl", "filelock"} <= set(found)
+    assert "csn" not in found
+    assert "pillow" not in tool.needed([]), "an extra that was not asked for"
+
+
+def test_every_hash_belongs_to_a_version_that_is_tested():
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
+    pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
+    lines = [line for line in (ROOT / "constraints-hashes.txt").read_text().splitlines() if not line.startswith("#")]
+    assert len(lines) > 50
+    for line in lines:
+        found = re.fullmatch(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}", line)
+        assert found is not None, line
+        name = re.sub(r"[-_.]+", "-", found[1]).lower()
+        assert pinned.get(name, found[2] if name == "setuptools" else None) == found[2], line

@@ -1,0 +1,86 @@
+"""What the long attacks came to, as one result file and as the table of docs/hardening.md.
+
+python tools/hardening.py --commit COMMIT fuzz.json kills.json ...    # adds what the attacks wrote, and fills the page
+python tools/hardening.py                                             # fills the page
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "hardening" / "long_runs.json"
+PAGE = ROOT / "docs" / "hardening.md"
+BEGIN, END = "<!-- table of the long runs: tools/hardening.py -->\n", "<!-- end -->"
+WORDS = {
+    "pickle": "pickles of arrays",
+    "task_file": "task files, also signed anew",
+    "checkpoint": "checkpoints, also signed anew",
+    "model": "trained models, signed anew and opened",
+    "result_file": "result files",
+    "config": "configurations",
+    "picture": "pictures: PNG, JPEG, GIF, WebP, BMP, TIFF",
+    "csv": "lists in CSV",
+    "archive": "archives of pictures",
+    "text": "texts, also packed",
+    "json_body": "JSON bodies of the service",
+}
+
+
+def rows_of(content: Any) -> list[dict[str, Any]]:
+    """What one of the attacks wrote, as rows of attack, tries, held and minutes."""
+    if isinstance(content, list):
+        return [row for part in content for row in rows_of(part)]
+    if "target" in content:
+        crashes = len(content["crashes"])
+        about = {"engine": content["engine"], "crashes": content["crashes"]}
+        tries = content["tries"]
+        row = {"attack": WORDS[content["target"]], "tries": tries, "held": tries - crashes}
+        return [row | {"minutes": content["minutes"]} | about]
+    if "cases" in content:
+        failed = sum(
+            count for status, count in content["statuses"].items() if status.startswith("5") and status != "503"
+        )
+        row = {"attack": "requests made from the API's description", "tries": content["cases"]}
+        return [
+            row | {"held": content["cases"] - failed, "minutes": content["minutes"], "statuses": content["statuses"]}
+        ]
+    return [content]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows for the page."""
+    lines = ["| attack | tries | held | minutes | commit |", "|---|---:|---:|---:|---|"]
+    for row in rows:
+        numbers = f"{row['tries']:,} | {row['held']:,} | {row['minutes']:g}"
+        lines.append(f"| {row['attack']} | {numbers} | `{row['commit'][:7]}` |")
+    return "\n".join(lines) + "\n"
+
+
+def filled(page: str, rows: list[dict[str, Any]]) -> str:
+    """The page with the table of these rows."""
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: BEGIN + table(rows) + END, page, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Add to the result file what is given, and fill the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--commit", help="that was attacked")
+    given = parser.parse_args()
+    if given.files and not given.commit:
+        parser.error("--commit says what was attacked")
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
+    new = [row | {"commit": given.commit} for path in given.files for row in rows_of(json.loads(path.read_text()))]
+    rows = [row for row in rows if row["attack"] not in {other["attack"] for other in new}] + new
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps({"study": "hardening", "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
