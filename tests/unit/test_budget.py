@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy_tables import SMALL, write_result
+from toy_tables import TOY, write_result
 
 from csn.cli.main import main
 from csn.config import Config, TrainConfig
-from csn.experiments.tables.budget import kin_with_length, read_seconds, within_budget
+from csn.experiments.tables.budget import read_seconds, settled_length, within_budget
 from csn.experiments.tables.cells import Cell
 from csn.experiments.tables.plan import plan
 
@@ -95,38 +95,20 @@ def planned(toy, monkeypatch, capsys):
     return plans
 
 
-@pytest.mark.parametrize(("settle", "folder"), [(begin, "runs/reproduce"), (write_result, "results")])
-def test_new_seeds_train_as_long_as_the_others_without_a_budget_too(planned, settle, folder):
+def test_new_seeds_train_as_long_as_the_table_says(planned):
     first, second, _ = plan("strokes", rows=["prototypical"], seeds=3)
-    settle(first.trained_for(tasks=24, validate_every=12), Path(folder))
+    write_result(first.trained_for(tasks=24, validate_every=12), Path("results"))
     lengths, said = planned("--seeds", "3")
-    assert {(train.tasks, train.validate_every) for train in lengths.values()} == {(24, 12)}
-    assert said.count(f"{second.name}: as long as {first.name}, for the seeds and arms of a model train alike") == 1
-    lengths, said = planned("--seeds", "3", "--set", "train.validate_every=6")
-    assert (lengths[second.name].tasks, lengths[second.name].validate_every) == (24, 6)
-    lengths, said = planned("--seeds", "3", "--set", "train.tasks=16")
-    assert lengths[second.name].tasks == 16
-    assert "as long as" not in said
-
-
-def test_new_arms_train_as_long_as_their_baseline(toy, monkeypatch):
-    arms = {"baseline": [], "raw beta": ["learner.shift_rule=raw"]}
-    row = {"presets": ["adacnn-df"], "recipes": ["plus"], "data": "strokes", "tasks": ["5w1s"], "set": SMALL}
-    monkeypatch.setattr("csn.experiments.tables.plan.tables", lambda: {"ablation": [row | {"arms": arms}]})
-    baseline, raw = plan("ablation")
-    write_result(baseline.trained_for(tasks=40), Path("results"))
-    found = list[Cell]()
-    monkeypatch.setattr("csn.cli.reproduce._show_plan", lambda _, open_cells, *__: found.extend(open_cells))
-    assert main(["reproduce", "ablation", "--rows", "raw beta", "--dry-run"]) == 0
-    assert [(cell.name, cell.config.train.tasks) for cell in found] == [(raw.name, 40)]
-
-
-def test_nothing_is_said_of_seeds_that_train_alike_anyway(planned):
-    first, second = plan("strokes", rows=["prototypical"], seeds=2)
-    write_result(first, Path("results"))
-    lengths, said = planned("--seeds", "2")
-    assert lengths == {second.name: second.config.train}
+    assert {train.tasks for train in lengths.values()} == {second.config.train.tasks} == {8}
     assert said == ""
+    assert planned("--seeds", "3", "--set", "train.tasks=16")[0][second.name].tasks == 16
+
+
+def test_minutes_of_a_row_are_a_budget(toy, planned, monkeypatch):
+    monkeypatch.setitem(TOY, "strokes", [TOY["strokes"][0], TOY["strokes"][1] | {"minutes": 2, "seeds": 2}])
+    monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.5, 2.0))
+    lengths, _ = planned()
+    assert [train.tasks for train in lengths.values()] == [200, 200]  # 120 s, less ten validations of 2 s
 
 
 def test_a_result_is_made_again_as_long_as_it_was_but_a_budget_has_the_word(planned, monkeypatch):
@@ -135,7 +117,7 @@ def test_a_result_is_made_again_as_long_as_it_was_but_a_budget_has_the_word(plan
         write_result(cell.trained_for(tasks=24), Path("results"))
     lengths, said = planned("--seeds", "2", "--again")
     assert {train.tasks for train in lengths.values()} == {24}
-    assert f"{first.name}: as long as the result it replaces" in said
+    assert f"{first.name}: as long as its result" in said
     monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.25, 1.0))
     bought = planned("--seeds", "2", "--again", "--budget", "20s")[0]
     assert {train.tasks for train in bought.values()} == {64}
@@ -147,7 +129,7 @@ def test_a_half_tested_cell_is_trained_as_long_as_it_was(toy, capsys):
     cell = plan("strokes", rows=["adacnn-df"])[0]
     write_result(cell.trained_for(tasks=24), Path("results"))
     assert main(["reproduce", "strokes", "--rows", "adacnn-df", "--dry-run"]) == 0
-    assert f"{cell.name}: as long as its other result" in capsys.readouterr().out
+    assert f"{cell.name}: as long as its result" in capsys.readouterr().out
 
 
 def test_a_language_model_is_trained_in_full_and_that_is_said(monkeypatch, tmp_path, capsys):
@@ -170,7 +152,7 @@ def test_what_cannot_be_read_settles_no_length(toy):
     Path("runs", "strokes-5w1s-adacnn-df-plus").rename(Path("runs", one.name))  # a run of other options
     write_result(one, Path("results"), split="val")  # another test
     write_result(two.trained_for(tasks=16), Path("results"))
-    found = kin_with_length(three, [one, two, three], Path("runs"), Path("results"))
+    found = settled_length(three, [one, two, three], Path("runs"), Path("results"))
     assert found is not None
     assert (found.name, found.config.train.tasks) == (two.name, 16)
 

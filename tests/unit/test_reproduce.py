@@ -19,13 +19,13 @@ from csn.engine.run import read_log
 from csn.experiments.records.published import published
 from csn.experiments.tables import plan as reproduce
 from csn.experiments.tables.budget import within_budget
-from csn.experiments.tables.cells import Asked, Cell
+from csn.experiments.tables.cells import Cell, EvaluationTasks
 from csn.experiments.tables.plan import plan, pretrained_by, tables
 from csn.presets import preset_names
 
 
 def test_larger_tasks_are_fewer():
-    counts = [Asked(way, 1).options()[5] for way in (3, 5, 10, 20, 50)]
+    counts = [EvaluationTasks(way, 1).options()[5] for way in (3, 5, 10, 20, 50)]
     assert counts == ["1000", "1000", "400", "400", "400"]
 
 
@@ -35,6 +35,50 @@ def test_every_row_of_every_table_can_be_planned():
         assert len({cell.name for cell in cells}) == len(cells)
         files = [cell.result(test) for cell in cells for test in cell.tests]
         assert len(set(files)) == len(files)
+
+
+def test_how_long_a_row_trains_is_fixed_beforehand_with_a_reason():
+    for name, rows in tables().items():
+        for row in rows:
+            assert row["why"], f"{name}: {row['presets']}"
+    trained = {cell.size: cell.config.train.tasks for cell in plan("omniglot", rows=["adacnn-df", "paper"])}
+    assert trained == {"5w1s": 40000, "5w5s": 40000, "20w1s": 20000, "20w5s": 20000}
+
+
+def test_equal_budgets_are_the_same_minutes_and_seeds_for_everyone():
+    cells = plan("equal-budgets")
+    learners = {"csn", "matching", "prototypical", "maml", "metanet", "snail", "finetune"}
+    for data, minutes in (("omniglot", 20), ("mini-imagenet", 20), ("penn-treebank", 10)):
+        own = [cell for cell in cells if cell.config.data.name == data]
+        assert {cell.minutes for cell in own} == {minutes}
+        assert {cell.config.train.seed for cell in own} == {0, 1, 2}
+        assert {cell.config.pretrain.epochs for cell in own} == {0}
+        assert {cell.config.data.queries for cell in own} == {5}
+        named = {cell.config.learner.name for cell in own}
+        assert named == (learners if data != "penn-treebank" else {"csn", "matching"})
+        assert {cell.config.learner.conditioning for cell in own if cell.config.learner.name == "csn"} == {
+            "df",
+            "gradient",
+        }
+        assert {cell.folder for cell in own} == {"equal-budgets"}
+
+
+def test_the_baselines_of_table_2_are_planned_on_the_stand_in_too():
+    cells = plan("mini-imagenet", data="tiny-imagenet-fewshot", seeds=1)
+    asked = {(cell.config.preset, cell.arm, cell.size) for cell in cells if cell.config.learner.name != "csn"}
+    both = ["5w1s", "5w5s"]
+    wanted = {(name, "", size) for name in ("matching", "meta-lstm", "maml", "snail", "prototypical") for size in both}
+    assert asked == wanted | {("matching", "full context", size) for size in both} | {("metanet", "", "5w1s")}
+
+
+def test_other_test_tasks_have_files_of_their_own():
+    (cell,) = plan("omniglot", rows=["adacnn-df", "paper", "20w1s"])
+    assert [cell.result(test) for test in cell.tests] == [
+        "omniglot/omniglot-20w1s-adacnn-df-paper.json",
+        "omniglot/omniglot-20w1s-adacnn-df-paper-tasks2019.json",
+    ]
+    command = cell.test_command(cell.tests[1], Path("runs"), Path("results"), threads=1)
+    assert command[command.index("--task-seed") + 1] == "2019"
 
 
 @pytest.mark.parametrize("table", ["omniglot", "mini-imagenet", "penn-treebank"])
@@ -97,10 +141,13 @@ def test_a_cell_is_two_commands(toy):
         "train adacnn-df --recipe plus --data strokes --way 5 --shot 1 --tasks 8 --seed 1"
     )
     assert command[-5:] == ["--threads", "1", "--out", "runs/strokes-5w1s-adacnn-df-plus-seed1", "--resume"]
-    asked = cell.test_command(Asked(3, 1), Path("runs"), Path("results"), threads=1)
+    asked = cell.test_command(EvaluationTasks(3, 1), Path("runs"), Path("results"), threads=1)
     assert asked[-1] == "results/strokes/strokes-3w1s-adacnn-df-plus-seed1.json"
     assert asked[asked.index("--tasks") + 1] == "2"
-    assert cell.result(Asked(5, 1, "all-inclusive")) == "strokes/strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
+    assert (
+        cell.result(EvaluationTasks(5, 1, "all-inclusive"))
+        == "strokes/strokes-5w1s-adacnn-df-plus-seed1-all-inclusive.json"
+    )
 
 
 @pytest.mark.parametrize("budget", [False, True])
@@ -196,8 +243,8 @@ def test_the_name_of_a_cell_without_its_seed_chooses_all_of_them(toy):
 
 
 def test_rows_that_exclude_each_other_are_refused():
-    with pytest.raises(ValueError, match="no cell of omniglot is all of maml, 20w1s"):
-        plan("omniglot", rows=["maml", "20w1s"])
+    with pytest.raises(ValueError, match="no cell of omniglot is all of mann, 20w1s"):
+        plan("omniglot", rows=["mann", "20w1s"])
 
 
 def test_data_by_a_relative_path_are_those_of_the_run(tmp_path, monkeypatch, capsys):
@@ -227,14 +274,14 @@ def test_a_path_of_data_gives_its_last_part_to_names(toy):
 
 def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, capsys):
     cell = plan("strokes")[0]
-    assert cell.begun(tmp_path) is None
+    assert cell.with_length_of_run(tmp_path) is None
     bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0)
     folder = tmp_path / cell.name
     folder.mkdir()
     (folder / "config.json").write_text(bought.config.to_json())
     assert main(["reproduce", "strokes", "--rows", "adacnn-df", "--runs", str(tmp_path), "--dry-run"]) == 0
     assert "160" in capsys.readouterr().out  # without a budget, too
-    begun = cell.begun(tmp_path)
+    begun = cell.with_length_of_run(tmp_path)
     assert begun is not None
     assert begun.config == bought.config
     (folder / "config.json").write_text(plan("strokes")[1].config.to_json())
@@ -244,7 +291,7 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert "): remove it, or give other --runs" in said
     (folder / "config.json").write_text('{"model": ')
     with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
-        cell.begun(tmp_path)
+        cell.with_length_of_run(tmp_path)
 
 
 def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, capsys):
@@ -268,10 +315,10 @@ def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, cap
     assert main([*asked, *constant, "--budget", "90s"]) == 0
     assert kept in " ".join(capsys.readouterr().out.split())
     longer = plan("strokes", changes=["train.schedule=constant", "train.tasks=48", "train.validate_every=6"])[0]
-    begun = cell.begun(tmp_path)
+    begun = cell.with_length_of_run(tmp_path)
     assert begun is not None
     for named, every in ((["train.tasks=48"], 12), (["train.tasks=48", "train.validate_every=6"], 6)):
-        train = begun.trained_on(longer, named).config.train
+        train = begun.lengthened_as(longer, named).config.train
         assert (train.tasks, train.validate_every) == (48, every)
     falling = plan("strokes")[0]
     (tmp_path / falling.name).mkdir()
@@ -312,7 +359,7 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert "2 of 2 cells to train" in capsys.readouterr().out
     assert not Path("results").exists()
     # The commands run in other processes, which know nothing of patches: few tasks must be in their options.
-    monkeypatch.setattr(Asked, "options", lambda test: ["--way", str(test.way), "--tasks", "2"])
+    monkeypatch.setattr(EvaluationTasks, "options", lambda test: ["--way", str(test.way), "--tasks", "2"])
     assert main(["reproduce", "strokes", "--jobs", "2", "--threads", "2", "--results", "out", "--runs", "runs"]) == 0
     names = ["strokes-3w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus", "strokes-5w1s-prototypical-plus"]
     rows = list(csv.DictReader(Path("out/strokes/strokes.csv").read_text(encoding="utf-8").splitlines()))

@@ -117,7 +117,7 @@ def test_a_cell_that_is_tested_is_not_done(toy, tmp_path):
     # pass backward that counts twice.
     assert cell.config.data.queries == 2
     worth = [2 * 3 * (1 + 15) / 5 / (5 * (1 + 2) * 3), 2 * 5 * (1 + 15) / 5 / (5 * (1 + 2) * 3)]
-    assert [cell.worth(test) for test in cell.tests] == pytest.approx(worth)
+    assert [cell.cost_of(test) for test in cell.tests] == pytest.approx(worth)
     each = run_cells._Running(cell, cell.tests, [["data"], ["list"]], subprocess.Popen(["true"]), io.BytesIO())
     assert each.tested == ()
     each.is_testing = True

@@ -177,7 +177,9 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         "goes on after a stop.",
     )
     reproduce.add_argument(
-        "table", metavar="TABLE", help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3) or ablation"
+        "table",
+        metavar="TABLE",
+        help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3), ablation or equal-budgets",
     )
     reproduce.add_argument(
         "--rows",
@@ -188,7 +190,7 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         help="some cells only: presets, recipes, sizes such as 5w1s, arms of the ablation, cells or result files",
     )
     reproduce.add_argument("--data", metavar="NAME|PATH", help="data set in place of the table's own")
-    reproduce.add_argument("--seeds", type=int, default=1, help="trainings of each cell (default: %(default)s)")
+    reproduce.add_argument("--seeds", type=int, help="trainings of each cell (default: what its row says, or 1)")
     reproduce.add_argument(
         "--budget",
         metavar="TIME",

@@ -22,7 +22,7 @@ from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import check_precision, keep_freed_memory
 from csn.engine.origin import check_committed
-from csn.experiments.tables.budget import kin_with_length, measure, read_seconds, within_budget
+from csn.experiments.tables.budget import measure, read_seconds, settled_length, within_budget
 from csn.experiments.tables.cells import Cell, changed_names
 from csn.experiments.tables.files import table_files
 from csn.experiments.tables.plan import plan
@@ -147,46 +147,67 @@ def _threads(options: argparse.Namespace) -> int:
 def _with_lengths(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
 ) -> list[Cell]:
-    """Cells with the length of their runs that have begun, unless more tasks were asked for; others with that of other
-    seeds and arms of their model, also of earlier commands, or with what the budget buys them all."""
-    seconds = None if options.budget is None else read_seconds(options.budget)
+    """Cells with the length of their runs that have begun, unless more tasks were asked for; others with that of their
+    own results, the table's, or with what a budget buys all seeds and arms of their model."""
+    budget = None if options.budget is None else read_seconds(options.budget)
     named = changed_names(options.changes)
-    if seconds is not None and "train.tasks" in named:
+    if budget is not None and "train.tasks" in named:
         raise ValueError("--budget and --set train.tasks both say how long to train: give one of them")
     # A number is made again as long as it was; a budget has the word over results that it replaces.
-    replaced = {cell.name for cell in cells} if options.again and seconds is not None else set[str]()
-    loaded, problem_of, of_kin = functools.cache(load), functools.cache(_problem_of), dict[tuple[str, ...], Cell]()
+    replaced = {cell.name for cell in cells} if options.again and budget is not None else set[str]()
+    loaded, bought = functools.cache(load), dict[tuple[str, ...], Cell]()
     lengthened = []
     for cell in cells:
-        if (begun := cell.begun(options.runs)) is not None:
-            kept = begun.trained_on(cell, options.changes)
-            tasks = kept.config.train.tasks
-            if seconds is not None or ("train.tasks" in named and tasks != cell.config.train.tasks):
-                run = options.runs / cell.name
-                say(f"{cell.name}: keeps the {tasks:,} tasks that it began with; remove {run} to begin anew")
-            lengthened.append(kept)
+        seconds = budget or 60 * cell.minutes
+        if (begun := cell.with_length_of_run(options.runs)) is not None:
+            lengthened.append(_of_begun_run(cell, begun, options))
             continue
-        if options.again and seconds is None and "train.tasks" not in named:
+        if "train.tasks" in named:
+            lengthened.append(cell)
+            continue
+        if budget is None:
             with contextlib.suppress(ValueError):  # what cannot be read is replaced, and settles nothing
-                if (replaced_one := cell.tested(results)) is not None:
-                    lengthened.append(cell.as_long_as(replaced_one.config, named))
+                if (own := cell.with_length_of_result(results)) is not None:
+                    lengthened.append(cell.as_long_as(own.config, named))
                     if lengthened[-1] != cell:
-                        say(f"{cell.name}: as long as the result it replaces")
+                        say(f"{cell.name}: as long as its result")
                     continue
-        if cell.kin not in of_kin and "train.tasks" not in named:
-            settled = kin_with_length(cell, everything, options.runs, results, replaced)
-            if settled is not None and (seconds is not None or cell.as_long_as(settled.config, named) != cell):
-                whom = "its other result" if settled.name == cell.name else settled.name
-                say(f"{cell.name}: as long as {whom}, for the seeds and arms of a model train alike")
-            elif settled is None and seconds is not None and cell.config.learner.trained_on == "text":
-                say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
-            elif settled is None and seconds is not None and problem_of(*_data_of(cell)):
-                say(f"{cell.name}: not measured, for its data are not there")
-            elif settled is None and seconds is not None:
-                settled = within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
-            of_kin[cell.kin] = settled or cell
-        lengthened.append(cell.as_long_as(of_kin.get(cell.kin, cell).config, named))
+        if seconds and cell.model_key not in bought:
+            bought[cell.model_key] = _bought(cell, seconds, everything, options, replaced, loaded)
+        lengthened.append(cell.as_long_as(bought.get(cell.model_key, cell).config, named))
     return lengthened
+
+
+def _of_begun_run(cell: Cell, begun: Cell, options: argparse.Namespace) -> Cell:
+    """A cell with the length of its run, or that of a longer one that was asked for."""
+    kept = begun.lengthened_as(cell, options.changes)
+    tasks, named = kept.config.train.tasks, "train.tasks" in changed_names(options.changes)
+    if options.budget is not None or (named and tasks != cell.config.train.tasks):
+        run = options.runs / cell.name
+        say(f"{cell.name}: keeps the {tasks:,} tasks that it began with; remove {run} to begin anew")
+    return kept
+
+
+def _bought(
+    cell: Cell,
+    seconds: float,
+    everything: Sequence[Cell],
+    options: argparse.Namespace,
+    replaced: set[str],
+    loaded: Callable[[DataConfig], Dataset],
+) -> Cell:
+    """A cell with as many tasks as a budget buys, or has bought another seed or arm of its model."""
+    settled = settled_length(cell, everything, options.runs, options.results, replaced)
+    if settled is not None:
+        say(f"{cell.name}: as long as {settled.name}, for the seeds and arms of a model train alike")
+        return settled
+    if cell.config.learner.trained_on == "text":
+        say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
+        return cell
+    if _problem_of(*_data_of(cell)):
+        say(f"{cell.name}: not measured, for its data are not there")
+        return cell
+    return within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
 
 
 def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -> tuple[float, float]:
@@ -226,6 +247,6 @@ def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argpa
 def _trained_on(cell: Cell, results: Path) -> str:
     """How many tasks the training of a cell's results had, where there are any."""
     with contextlib.suppress(ValueError):  # what is to be replaced
-        if (tested := cell.tested(results)) is not None:
-            return f"{tested.config.train.tasks:,}"
+        if (found := cell.with_length_of_result(results)) is not None:
+            return f"{found.config.train.tasks:,}"
     return ""

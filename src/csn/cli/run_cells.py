@@ -18,7 +18,7 @@ from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
 from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.engine.run import read_log
 from csn.experiments.tables.budget import seconds_of_tasks
-from csn.experiments.tables.cells import Asked, Cell
+from csn.experiments.tables.cells import Cell, EvaluationTasks
 from csn.experiments.tables.plan import pretrained_by
 
 POLL = 1.0  # seconds between looks at running cells
@@ -30,14 +30,14 @@ class _Running:
     """A cell at work: its tests, its commands still to come, and the one that is running."""
 
     cell: Cell
-    tests: Sequence[Asked]
+    tests: Sequence[EvaluationTasks]
     commands: list[list[str]]
     process: subprocess.Popen[bytes]
     log: io.BufferedWriter
     is_testing: bool = False
 
     @property
-    def tested(self) -> Sequence[Asked]:
+    def tested(self) -> Sequence[EvaluationTasks]:
         """The tests that are behind it, while one is running."""
         return self.tests[: len(self.tests) - len(self.commands) - 1] if self.is_testing else ()
 
@@ -50,7 +50,7 @@ def run_all(
     waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
     cost = seconds_of_tasks(cells, everything, results)  # of a training task, in which tests are counted too
     tests = {cell.name: cell.tests if options.again else cell.missing(results) for cell in cells}
-    work = {cell.name: cell.config.train.tasks + _worth(cell, tests[cell.name]) for cell in cells}
+    work = {cell.name: cell.config.train.tasks + _cost_of_tests(cell, tests[cell.name]) for cell in cells}
     before = {cell.name: _trained(cell, options.runs) for cell in cells}
     done: dict[str, float] = {**before}
 
@@ -75,7 +75,7 @@ def run_all(
                 time.sleep(POLL)
                 for each in list(running):
                     name, trained = each.cell.name, _trained(each.cell, options.runs)
-                    done[name] = trained + _worth(each.cell, each.tested)
+                    done[name] = trained + _cost_of_tests(each.cell, each.tested)
                     about = f"{_phase(each, options.runs)}{name}"
                     progress.update(bars[name], completed=trained, description=about)
                     if (state := _next_command(each)) == "running":
@@ -87,7 +87,7 @@ def run_all(
                         failed[name] = _why(each.process.returncode, options.runs / f"{name}.log")
                         state = f"failed: {failed[name]}"
                     else:
-                        done[name] = trained + _worth(each.cell, each.tests)
+                        done[name] = trained + _cost_of_tests(each.cell, each.tests)
                     work[name] = done[name]  # less than was planned: failed, or out of patience
                     say(f"{name}: {state}")
                 progress.update(overall, total=seconds(work), completed=seconds(done))
@@ -113,7 +113,7 @@ def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> C
 
 def _start(
     cell: Cell,
-    tests: Sequence[Asked],
+    tests: Sequence[EvaluationTasks],
     all_cells: Sequence[Cell],
     options: argparse.Namespace,
     results: Path,
@@ -173,9 +173,9 @@ def _why(code: int, log: Path) -> str:
     return next((line.strip() for line in (*errors, *own) if line.strip()), "nothing was said")
 
 
-def _worth(cell: Cell, tests: Sequence[Asked]) -> float:
+def _cost_of_tests(cell: Cell, tests: Sequence[EvaluationTasks]) -> float:
     """Tests in training tasks of their cell."""
-    return sum(map(cell.worth, tests))
+    return sum(map(cell.cost_of, tests))
 
 
 def _trained(cell: Cell, runs: Path) -> int:

@@ -64,14 +64,17 @@ def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
     return per_task, (time.perf_counter() - started) / tasks_timed * train.validation_tasks
 
 
-def kin_with_length(
+def settled_length(
     cell: Cell, others: Iterable[Cell], runs: Path, results: Path, replaced: Collection[str] = ()
 ) -> Cell | None:
     """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result.
     replaced: names of cells whose results will be made anew, and settle nothing."""
-    kin = [other for other in others if other.kin == cell.kin]
+    kin = [other for other in others if other.model_key == cell.model_key]
     kept = [other for other in kin if other.name not in replaced]
-    for settled, folder, candidates in ((Cell.begun, runs, kin), (Cell.tested, results, kept)):
+    for settled, folder, candidates in (
+        (Cell.with_length_of_run, runs, kin),
+        (Cell.with_length_of_result, results, kept),
+    ):
         for other in candidates:
             with contextlib.suppress(ValueError):  # what cannot be read settles nothing
                 if (found := settled(other, folder)) is not None:
@@ -89,7 +92,7 @@ def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results:
                 content = read_result(results / other.result(test))
                 curve = content["trained"]["validation_curve"] if "trained" in content else []
                 if curve and curve[-1][0] and content["trained"]["seconds_in_all"]:
-                    known.setdefault(other.kin, content["trained"]["seconds_in_all"] / curve[-1][0])
-    ours = [known[cell.kin] for cell in cells if cell.kin in known]
+                    known.setdefault(other.model_key, content["trained"]["seconds_in_all"] / curve[-1][0])
+    ours = [known[cell.model_key] for cell in cells if cell.model_key in known]
     typical = statistics.mean(ours) if ours else 1.0
-    return {cell.name: known.get(cell.kin, typical) for cell in cells}
+    return {cell.name: known.get(cell.model_key, typical) for cell in cells}

@@ -26,15 +26,17 @@ ASKED_AGAIN = 5  # times that the images of a test are asked about, about, where
 # look.
 STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
 LENGTH = ("tasks", "validate_every", "validation_tasks")
+STUDIES = ("ablation", "equal-budgets")  # tables of several data sets
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationTasks:
     """Test tasks of a size, drawn in a way."""
 
     way: int
     shot: int
     sampling: str = "random"
+    seed: int = EVALUATION_SEED
 
     @property
     def tasks(self) -> int | None:
@@ -46,7 +48,8 @@ class Asked:
     @property
     def suffix(self) -> str:
         """Of a result file's name."""
-        return "" if self.sampling == "random" else f"-{self.sampling}"
+        other_tasks = "" if self.seed == EVALUATION_SEED else f"-tasks{self.seed}"
+        return ("" if self.sampling == "random" else f"-{self.sampling}") + other_tasks
 
     @property
     def size(self) -> str:
@@ -57,6 +60,7 @@ class Asked:
         """Of `csn evaluate`."""
         how = ["--tasks", str(self.tasks)] if self.tasks else []
         how += [f"--{self.sampling}"] if self.sampling != "random" else []
+        how += ["--task-seed", str(self.seed)] if self.seed != EVALUATION_SEED else []
         return ["--way", str(self.way), "--shot", str(self.shot), *how]
 
 
@@ -67,15 +71,19 @@ class Cell:
     arm: of an ablation.
     variant: what the user changed.
     problem: why the user's changes cannot be made to it; nothing if they can.
+    minutes: of training, in place of a number of tasks; 0 for none.
+    seeds: trainings that its row asks for.
     """
 
     table: str
     config: Config
     changes: tuple[str, ...]
-    tests: tuple[Asked, ...]
+    tests: tuple[EvaluationTasks, ...]
     arm: str = ""
     variant: str = ""
     problem: str = ""
+    minutes: float = 0
+    seeds: int = 1
 
     @property
     def name(self) -> str:
@@ -88,18 +96,18 @@ class Cell:
         return f"{self.config.data.way}w{self.config.data.shot}s"
 
     @property
-    def kin(self) -> tuple[str, ...]:
+    def model_key(self) -> tuple[str, ...]:
         """What it has in common with its other seeds and arms."""
         return self.config.data.name, self.size, self.config.preset, self.config.recipe, self.variant
 
-    def result(self, test: Asked) -> str:
+    def result(self, test: EvaluationTasks) -> str:
         """A test's result file, below the folder of all results."""
         return f"{self.folder}/{self._name_with(test.size)}{test.suffix}.json"
 
     @property
     def folder(self) -> str:
-        """Of its result files: called after the data that it is trained on, those of ablations after their table."""
-        return self.table if self.arm else self.config.data.label
+        """Of its result files: called after the data that it is trained on, that of a study of several after itself."""
+        return self.table if self.table in STUDIES else self.config.data.label
 
     def _name_with(self, size: str) -> str:
         parts = [self.config.data.label, size, self.config.preset, self.config.recipe]
@@ -118,12 +126,12 @@ class Cell:
         command += ["--pretrained", str(runs / pretrained.name)] if pretrained else []
         return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
 
-    def test_command(self, test: Asked, runs: Path, results: Path, *, threads: int) -> list[str]:
+    def test_command(self, test: EvaluationTasks, runs: Path, results: Path, *, threads: int) -> list[str]:
         """What tests it."""
         out = str(results / self.result(test))
         return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
 
-    def worth(self, test: Asked) -> float:
+    def cost_of(self, test: EvaluationTasks) -> float:
         """A test in training tasks of the cell, about, by the examples that pass through the network."""
         data = self.config.data
         training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
@@ -137,7 +145,7 @@ class Cell:
         changes = (*others, *(f"train.{name}={value}" for name, value in length.items()))
         return dataclasses.replace(self, config=merge(self.config, {"train": length}), changes=changes)
 
-    def begun(self, runs: Path) -> Cell | None:
+    def with_length_of_run(self, runs: Path) -> Cell | None:
         """The same with the length of its run, where one has begun: a run goes on with the options it began with."""
         path = runs / self.name / "config.json"
         if not path.exists():
@@ -152,7 +160,7 @@ class Cell:
             )
         return self.as_long_as(config)
 
-    def trained_on(self, asked: Cell, changes: Sequence[str]) -> Cell:
+    def lengthened_as(self, asked: Cell, changes: Sequence[str]) -> Cell:
         """This begun cell with the length that was asked for by `changes`, if that is more tasks; else as it is."""
         named = changed_names(changes)
         tasks, wanted = self.config.train.tasks, asked.config
@@ -167,7 +175,7 @@ class Cell:
         length = [name for name in LENGTHENED if f"train.{name}" in named]
         return self.trained_for(**{name: getattr(wanted.train, name) for name in length})
 
-    def tested(self, results: Path) -> Cell | None:
+    def with_length_of_result(self, results: Path) -> Cell | None:
         """The same with the length of the training that one of its result files is of, where there is one."""
         of_files = (self._trained_by(results / self.result(test), test) for test in self.tests)
         found = next((config for config in of_files if config is not None), None)
@@ -179,7 +187,7 @@ class Cell:
         as_it_is = all(getattr(self.config.train, name) == value for name, value in lengths.items())
         return self if as_it_is else self.trained_for(**lengths)
 
-    def missing(self, results: Path, *, again: bool = False) -> list[Asked]:
+    def missing(self, results: Path, *, again: bool = False) -> list[EvaluationTasks]:
         """Tests without a result file. One that holds something else is refused, for it must not be lost; again: it is
         made anew.
 
@@ -197,7 +205,7 @@ class Cell:
             raise ValueError("\n".join(problems))
         return missing
 
-    def _trained_by(self, path: Path, test: Asked) -> Config | None:
+    def _trained_by(self, path: Path, test: EvaluationTasks) -> Config | None:
         """What made a result file, where there is one: of this configuration, whatever its length, and of this test."""
         if not path.exists():
             return None
@@ -234,12 +242,12 @@ def _other_options(its: Config, own: Config) -> list[str]:
     return _otherwise(*options)
 
 
-def _other_tasks(asked: dict[str, Any], config: Config, test: Asked) -> list[str]:
+def _other_tasks(asked: dict[str, Any], config: Config, test: EvaluationTasks) -> list[str]:
     """In what a result is of other tasks than those of a test. Older files do not say everything, and a
     fingerprint cannot be held against data that are not loaded."""
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "sampling": test.sampling}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
-    wanted |= {"queries": _queries(config), "seed": EVALUATION_SEED, "attention": config.learner.attention}
+    wanted |= {"queries": _queries(config), "seed": test.seed, "attention": config.learner.attention}
     its = {"sampling": "random"} | asked
     # Data by a path are called after it, with or without what follows a dot.
     return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)

@@ -16,11 +16,12 @@ from typing import Any
 
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.data.registry import DATASETS, data_entry
+from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.engine.train import check_counts
 from csn.experiments.records.files import results_in
 from csn.experiments.records.result import Result, changes_of, option_label
-from csn.experiments.tables.cells import LENGTH, STATED, Asked, Cell
+from csn.experiments.tables.cells import LENGTH, STATED, Cell, EvaluationTasks
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -55,16 +56,20 @@ def plan(
     table: str,
     *,
     rows: Sequence[str] = (),
-    seeds: int = 1,
+    seeds: int | None = None,
     data: str | None = None,
     changes: Sequence[str] = (),
 ) -> list[Cell]:
-    """The cells of a table. rows: only these presets, recipes, sizes, arms, cells or result files; seeds: trainings of
-    each; data: in place of the table's own, for rows that have no other data of their own or take any."""
+    """The cells of a table.
+
+    rows: only these presets, recipes, sizes, arms, cells or result files.
+    seeds: trainings of each, by default as many as its row says.
+    data: in place of the table's own, for rows that have no other data of their own or take any.
+    """
     known = tables()
     if table not in known:
         raise ValueError(f"there is no table {table!r}: choose one of {', '.join(known)}")
-    if seeds < 1:
+    if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:
         raise ValueError(f"results of {data} would have the names of those of {label} and replace them: rename it")
@@ -78,7 +83,7 @@ def plan(
         raise ValueError(f"every row of {table} has data of its own: leave out --data")
     if data is not None:
         cells = _that_read(cells, data)
-    cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds)]
+    cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds or cell.seeds)]
     labels = {cell.name: _labels(cell) for cell in cells}
     named = {row: Path(row).name.removesuffix(".json") for row in rows}  # of a result file, its cell
     rows = list(named.values())
@@ -181,11 +186,22 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             problem = str(error)
         check_counts(config.train)
         tests = tuple(
-            Asked(*_read_size(asked), sampling)
+            EvaluationTasks(*_read_size(asked), sampling, seed)
             for asked in row.get("tested", {}).get(size, [size])
             for sampling in row.get("sampling", ["random"])
+            for seed in row.get("task_seeds", [EVALUATION_SEED])
         )
-        yield Cell(table, config, (*own, *row.get("set", ()), *changes), tests, arm, variant, problem)
+        yield Cell(
+            table,
+            config,
+            (*own, *row.get("set", ()), *changes),
+            tests,
+            arm,
+            variant,
+            problem,
+            row.get("minutes", 0),
+            row.get("seeds", 1),
+        )
 
 
 def _variant(config: Config, changes: Sequence[str]) -> str:
