@@ -20,36 +20,30 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-from csn.build import build_learner
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from csn.config import ModelConfig, load_preset
+from csn.building import build_learner
+from csn.config import Config, load_preset, merge
 from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.episode import Episode
 from csn.experiments.timing.floor import (
-    IMAGE,
-    QUERIES,
-    VOCABULARY,
-    WORDS,
     Floor,
     SentenceFloor,
     inference_step,
-    peak_of,
-    random_episode,
-    random_sentences,
+    randomise_output,
     ratios,
     training_step,
-    wake,
 )
+from csn.learner import InputSpec
+from random_tasks import IMAGE, QUERIES, VOCABULARY, WORDS, peak_of, random_episode, random_sentences
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
@@ -63,26 +57,28 @@ def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
     torch.manual_seed(0)
     if name in SENTENCES:
         way, shot = SETTINGS["5w1s"]
-        models = {kind: build_learner(_preset(name, kind), (WORDS,), way, VOCABULARY) for kind in KINDS}
+        models = {kind: build_learner(_preset(name, kind), InputSpec((WORDS,), VOCABULARY)) for kind in KINDS}
         return {"floor": SentenceFloor(models["df"]), **_awake(models)}, random_sentences(way, shot)
     if name in RESNETS:
         (way, shot), (width, side) = SETTINGS["5w1s"], RESNETS[name]
         image = (3, side, side)
-        models = {kind: build_learner(replace(_preset("adaresnet", kind), width=width), image, way) for kind in KINDS}
+        wide = {"network": {"width": width}}
+        models = {kind: build_learner(merge(_preset("adaresnet", kind), wide), InputSpec(image)) for kind in KINDS}
         return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot, image)
     way, shot = SETTINGS[name]
-    models = {kind: build_learner(_preset("adacnn", kind), IMAGE, way) for kind in KINDS}
+    models = {kind: build_learner(_preset("adacnn", kind, way), InputSpec(IMAGE)) for kind in KINDS}
     return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot)
 
 
-def _preset(name: str, kind: str) -> ModelConfig:
+def _preset(name: str, kind: str, way: int = 5) -> Config:
     conditioning, feedback = KINDS[kind]
-    return replace(load_preset(f"{name}-{conditioning}").model, feedback=feedback)
+    own = {"data": {"way": way}, "learner": {"feedback": feedback}}
+    return merge(load_preset(f"{name}-{conditioning}"), own)
 
 
 def _awake(models: dict[str, CSN]) -> dict[str, CSN]:
     for model in models.values():
-        wake(model)
+        randomise_output(model)
     return models
 
 

@@ -24,8 +24,9 @@ from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.experiments.records.files import read_result
 from csn.experiments.records.published import published
-from csn.experiments.timing.floor import IMAGE, QUERIES, over, step_times
+from csn.experiments.timing.floor import over, step_times
 from csn.plots.drawing import blank_figure, png
+from random_tasks import IMAGE, QUERIES
 from timing_benches import (
     AXES,
     BENCHES,

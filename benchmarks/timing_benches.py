@@ -16,22 +16,9 @@ from csn.config import Config, load_preset, merge
 from csn.core.model import CSN
 from csn.engine.machine import keep_freed_memory
 from csn.episode import Episode
-from csn.experiments.timing.floor import (
-    IMAGE,
-    SENTENCE_TASKS,
-    VOCABULARY,
-    WORDS,
-    Peak,
-    Step,
-    floor_of,
-    inference_step,
-    peak_of,
-    random_episode,
-    random_sentences,
-    training_step,
-    wake,
-)
+from csn.experiments.timing.floor import Step, floor_of, inference_step, randomise_output, training_step
 from csn.learner import InputSpec
+from random_tasks import IMAGE, SENTENCE_TASKS, VOCABULARY, WORDS, Peak, peak_of, random_episode, random_sentences
 
 FLOOR = "floor"
 PHASES = {"train": training_step, "inference": inference_step}
@@ -76,7 +63,7 @@ class Bench:
                 return learner
             if name == FLOOR:
                 return floor_of(learner)
-            wake(learner)
+            randomise_output(learner)
             return learner
 
     def episode(self) -> Episode:

@@ -5,14 +5,10 @@ Contenders take turns within one process, repeat after repeat, so that whatever 
 
 from __future__ import annotations
 
-import contextlib
-import re
 import statistics
-import sys
 import time
 from collections.abc import Callable, Hashable, Mapping
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,14 +17,10 @@ from torch import Tensor, nn
 from csn.config import TrainConfig
 from csn.core.model import CSN
 from csn.engine.train import build_optimizer
-from csn.episode import Episode, Examples
+from csn.episode import Episode
 from csn.learner import EpisodeOutput
 from csn.networks.lstm import LSTM
-from csn.networks.sentences import BLANK
 
-QUERIES = 5  # of a class
-IMAGE = (1, 28, 28)  # Omniglot's
-WORDS, VOCABULARY, SENTENCE_TASKS = 25, 1000, 8  # of a sentence, in all, a step
 Step = Callable[[], Tensor]
 Contender = TypeVar("Contender", bound=Hashable)
 
@@ -139,69 +131,13 @@ def seconds_of_step(step: Callable[[], object]) -> float:
 
 
 def floor_of(csn: CSN) -> nn.Module:
-    """The floor of a CSN's two networks, awake so that gradients pass its softmax layer."""
-    wake(csn)
+    """The floor of a CSN's two networks; its softmax layer lets gradients pass."""
+    randomise_output(csn)
     return SentenceFloor(csn) if isinstance(csn.base, LSTM) else Floor(csn)
 
 
-def wake(csn: CSN) -> None:
+def randomise_output(csn: CSN) -> None:
     """Softmax layers start at 0, which would leave the hidden layers no gradient and eq. 2 nothing to do."""
     output = getattr(csn.base, "output", None)
     if isinstance(output, nn.Linear):
         nn.init.normal_(output.weight, std=0.2)
-
-
-def random_episode(way: int, shot: int, image: tuple[int, int, int] = IMAGE, tasks: int = 1) -> Episode:
-    """Noise, by default of Omniglot's shape: time does not depend on what the images show."""
-
-    def examples(per_class: int) -> Examples:
-        labels = _labels(tasks, way, per_class)
-        return Examples(torch.rand(*labels.shape, *image), labels)
-
-    return Episode(examples(shot), examples(QUERIES), way)
-
-
-def random_sentences(way: int, shot: int, words: int = WORDS, tasks: int = SENTENCE_TASKS) -> Episode:
-    """Random words around a blank in the middle; every sentence fills the window."""
-
-    def examples(per_class: int) -> Examples:
-        labels = _labels(tasks, way, per_class)
-        x = torch.randint(3, VOCABULARY, (*labels.shape, words))
-        x[..., words // 2] = BLANK
-        return Examples(x, labels)
-
-    return Episode(examples(shot), examples(QUERIES), way)
-
-
-def _labels(tasks: int, way: int, per_class: int) -> Tensor:
-    """(tasks, way * per_class), class by class."""
-    return torch.arange(way).repeat_interleave(per_class).expand(tasks, -1)
-
-
-class Peak(NamedTuple):
-    """MB: what a process had at most, and how much of it the steps added to what it had before them."""
-
-    process: int
-    added: int
-
-
-def peak_of(step: Step) -> Peak:
-    """Peak memory of this process over two steps; only in a fresh one does it belong to them alone."""
-    with contextlib.suppress(OSError):  # Linux: the peak is counted from here on, without what imports needed
-        Path("/proc/self/clear_refs").write_text("5")
-    before = _peak_memory()
-    step()
-    step()
-    after = _peak_memory()
-    return Peak(after, after - before)
-
-
-def _peak_memory() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux getrusage would count what the parent had when it started this process
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        assert found is not None
-        return int(found[1]) >> 10
-    import resource  # there is none on Windows
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)
