@@ -15,8 +15,6 @@ from csn.data.images.strokes import load_strokes
 from csn.data.registry import DataEntry
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.lengthen import lengthened
-from csn.experiments.pages import WRITERS
-from csn.experiments.records.files import results_in
 
 TINY = ["--set", "network.filters=4", "--set", "train.validation_tasks=8", "--threads", "1", "--data", "strokes"]
 TINY += ["--set", "train.validate_every=4", "--set", "learner.feedback=end-to-end"]
@@ -52,7 +50,7 @@ def test_eight_tasks_lengthened_to_sixteen_equal_sixteen_to_the_bit() -> None:
     ]
 
 
-def test_the_files_of_a_longer_run_say_what_it_is_now_and_how_it_came_about() -> None:
+def test_the_files_of_a_longer_run_say_what_it_is_now_and_how_it_came_about(capsys: pytest.CaptureFixture[str]) -> None:
     train("run", 8)
     begun = read("run/origin.json")
     # As if no later model were better than the one that was chosen: it too is of the longer training now.
@@ -74,10 +72,12 @@ def test_the_files_of_a_longer_run_say_what_it_is_now_and_how_it_came_about() ->
     assert [tasks for tasks, _ in result["trained"]["validation_curve"]] == [4, 8, 12, 16]
     assert result["trained"]["earlier"][0] == begun
     assert cli.main(["results", "verify", "result.json"]) == 0
-    # The page names the commit that trained it last, and the one it began with.
-    line = WRITERS["commands"](results_in(Path("result.json")), ".")
-    assert f"` at `{begun['commit'][:12]}" in line
-    assert ", begun at `" in line
+    # The commands of every part are shown, with their commits.
+    capsys.readouterr()
+    assert cli.main(["results", "show", "result.json"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("    at ") == 4  # three parts of the training, and the test
+    assert f"    at {begun['commit']}" in said
 
 
 def test_a_run_without_files_about_itself_goes_on_too() -> None:

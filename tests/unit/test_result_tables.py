@@ -329,6 +329,7 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         ("command", None, "does not say the command that made it"),
         ("summary.trained", {"accuracy": "high"}, "does not say accuracy and interval of trained"),
         ("summary.trained", {"accuracy": 10**400, "interval": 0}, "does not say accuracy and interval of trained"),
+        ("summary.trained", {"accuracy": 0.5, "interval": 0.1, "ece": "low"}, "something else than numbers of trained"),
         ("summary.best", {}, "is of best, where only trained, untrained, nearest neighbour can be"),
         ("summary.untrained", {}, "does not have both a summary and accuracies of untrained"),
         ("accuracies.trained", [0.5], "tasks and has the accuracies of 1 by trained"),

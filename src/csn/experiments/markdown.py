@@ -138,7 +138,7 @@ def accuracy_over_seeds(seeds: Sequence[Result]) -> str:
     over = over_seeds([each.accuracy.mean for each in seeds])
     if over is None:
         summary = seeds[0].content["summary"][seeds[0].learner]
-        if summary.get("classes", FEW_CLASSES) >= FEW_CLASSES:
+        if summary.get("classes", FEW_CLASSES) >= FEW_CLASSES or "interval_over_classes" not in summary:
             return shown
         return f"{shown} (± {100 * summary['interval_over_classes']:.2f} over {summary['classes']} classes)"
     means = sorted(100 * each.accuracy.mean for each in seeds)
@@ -154,28 +154,6 @@ def _published(seeds: Sequence[Result], paper: str = "") -> list[str]:
         verdict = "" if over is None else over.verdict(margin_of(result.data))
         parts.append(paper + result.published + (f" ({verdict})" if verdict else ""))
     return [*parts, f"its authors {result.by_its_authors}"] if result.by_its_authors else parts
-
-
-def commands_list(rows: Iterable[Result], page: Path) -> str:
-    """How each of the numbers was made."""
-    lines = []
-    for result in rows:
-        if result.learner == TRAINED:
-            trained = result.content["trained"]
-            begun = "".join(f", begun at {_short(part['commit'])}" for part in trained.get("earlier", [])[:1])
-            lines.append(
-                f"- {result.name}, {result.size}, {result.content['evaluation']['tasks']:,} {result.sampling} tasks: "
-                f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} of "
-                f"{tasks_in_all(result):,} {result.unit}.\n"
-                f"  `{trained['command']}` at {_short(trained['commit'])}{begun}, then `{result.content['command']}`."
-            )
-    return "\n".join(lines)
-
-
-def _short(commit: str) -> str:
-    """A commit as it is usually written, with what is said of it."""
-    name, dash, dirty = commit.partition("-")
-    return f"`{name[:12]}{dash}{dirty}`"
 
 
 def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:

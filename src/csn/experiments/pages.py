@@ -2,10 +2,9 @@
 
 A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
 name is a folder below that of all results ("omniglot"), perhaps with words that choose rows by data, sampling or preset
-("penn-treebank random"). A word in front says what to make of them: "grid FOLDER" has a line for each model, "commands
-FOLDER" says how each number was made, "arms FOLDER" compares the arms of ablations. The name of a comparison
-("compare/omniglot-5w1s", perhaps with some of its learners) or of a benchmark ("benchmarks/overhead") makes the table
-of that file.
+("penn-treebank random"). A word in front says what to make of them: "grid FOLDER" has a line for each model, "arms
+FOLDER" compares the arms of ablations. The name of a comparison ("compare/omniglot-5w1s", perhaps with some of its
+learners) or of a benchmark ("benchmarks/overhead") makes the table of that file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any
 from csn.experiments.markdown import (
     accuracy_table,
     arms_table,
-    commands_list,
     comparison_table,
     grid_table,
     overhead_table,
@@ -28,7 +26,7 @@ from csn.experiments.records.checks import problem_of_comparison, problem_of_ove
 from csn.experiments.records.files import read_result, read_results
 
 # What a word before the name of a folder makes of its results.
-WRITERS = {"": accuracy_table, "commands": commands_list, "grid": grid_table, "arms": arms_table}
+WRITERS = {"": accuracy_table, "grid": grid_table, "arms": arms_table}
 _BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
 # What may be meant as a mark, on its line; quoted as code it is none.

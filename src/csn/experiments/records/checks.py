@@ -69,6 +69,8 @@ def _problem_of_accuracies(summary: Mapping[str, Any], accuracies: Mapping[str, 
     for learner, stated in summary.items():
         if not isinstance(stated, dict) or not _numbers([stated.get("accuracy"), stated.get("interval")]):
             return f"does not say accuracy and interval of {learner} in 'summary'"
+        if not _numbers(list(stated.values())):
+            return f"says something else than numbers of {learner} in 'summary'"
         if not isinstance(accuracies[learner], list) or not _numbers(accuracies[learner]):
             return f"has no list of numbers as accuracies of {learner}"
         if len(accuracies[learner]) != tasks:
