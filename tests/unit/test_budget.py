@@ -55,7 +55,8 @@ def test_a_budget_buys_the_same_for_every_seed(toy, monkeypatch):
 
 def test_what_a_cell_takes_is_measured_with_its_threads(toy, monkeypatch):
     seen = []
-    monkeypatch.setattr("csn.cli.reproduce.measure", lambda *_: seen.append(torch.get_num_threads()) or (0.1, 0.1))
+    monkeypatch.setattr("csn.cli.reproduce.seconds_of_task", lambda *_: seen.append(torch.get_num_threads()) or 0.1)
+    monkeypatch.setattr("csn.cli.reproduce.seconds_of_validation", lambda *_: 0.1)
     before = torch.get_num_threads()
     command = ["reproduce", "strokes", "--rows", "prototypical", "--budget", "9s", "--threads", "4", "--jobs", "2"]
     assert main([*command, "--dry-run"]) == 0

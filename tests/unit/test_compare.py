@@ -114,13 +114,13 @@ def test_a_budget_in_seconds_becomes_tasks_once(monkeypatch: pytest.MonkeyPatch)
     clock = iter(range(1000))  # every step takes a second
     monkeypatch.setattr("csn.experiments.compare.time.perf_counter", lambda: float(next(clock)))
     cpu = torch.device("cpu")
-    bought = compare.within_budget(contender, data, 10.0, cpu)
+    bought = compare.bought_for(contender, data, 10.0, cpu)
     assert bought.config.train.tasks == 10 * contender.config.train.tasks_per_step
     assert bought.config.train.validate_every == bought.config.train.tasks // compare.VALIDATIONS
     bought.folder.mkdir(parents=True)
     (bought.folder / "config.json").write_text(bought.config.to_json())
-    monkeypatch.setattr("csn.experiments.compare.training_step", lambda *_: pytest.fail("measured again"))
-    assert compare.within_budget(contender, data, 99.0, cpu) == bought
+    monkeypatch.setattr("csn.experiments.compare.seconds_of_task", lambda *_: pytest.fail("measured again"))
+    assert compare.bought_for(contender, data, 99.0, cpu) == bought
 
 
 def test_ratios_are_to_the_first_and_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:

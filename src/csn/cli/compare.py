@@ -42,7 +42,7 @@ def compare(options: argparse.Namespace) -> int:
         check_precision(each.config.precision, device)
         comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
     if seconds is not None:
-        contenders = [comparing.within_budget(each, loaded, seconds, device) for each in contenders]
+        contenders = [comparing.bought_for(each, loaded, seconds, device) for each in contenders]
     for each in contenders:
         each.check_folder()
     with stop_signal() as should_stop:
@@ -63,7 +63,7 @@ def compare(options: argparse.Namespace) -> int:
             results[each.name] = comparing.result_of(
                 each, loaded, options.test_tasks, queries, device=device, on_progress=tell
             )
-    times = comparing.measure(contenders, loaded, options.repeats, device=device)
+    times = comparing.time_ratios(contenders, loaded, options.repeats, device=device)
     content = comparing.summary(contenders, results, times, loaded, repeats=options.repeats, device=device)
     table = Table(title=f"{about}; time of a task, x the floor")
     for header in ("learner", "accuracy, 95 %", "tasks", "training", "inference"):

@@ -22,7 +22,13 @@ from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import check_precision, keep_freed_memory
 from csn.engine.origin import check_committed
-from csn.experiments.tables.budget import measure, read_seconds, settled_length, within_budget
+from csn.experiments.tables.budget import (
+    read_seconds,
+    seconds_of_task,
+    seconds_of_validation,
+    settled_length,
+    within_budget,
+)
 from csn.experiments.tables.cells import Cell, changed_names
 from csn.experiments.tables.files import table_files
 from csn.experiments.tables.plan import plan
@@ -220,7 +226,7 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return measure(config, learner, data)
+        return seconds_of_task(config, learner, data), seconds_of_validation(config, learner, data)
     finally:
         torch.set_num_threads(before)
 

@@ -32,7 +32,8 @@ from csn.engine.run import open_run
 from csn.experiments.records.files import read_result
 from csn.experiments.records.protocol import setting_of
 from csn.experiments.records.writing import json_bytes, result_content
-from csn.experiments.timing.floor import floor_of, inference_step, ratios, seconds_of_step, training_step
+from csn.experiments.tables.budget import seconds_of_task
+from csn.experiments.timing.floor import floor_of, inference_step, ratios, training_step
 from csn.learner import FewShotLearner
 
 NEAREST = "nearest neighbour"
@@ -108,7 +109,7 @@ def contenders(
     return found
 
 
-def within_budget(contender: Contender, data: Dataset, seconds: float, device: torch.device) -> Contender:
+def bought_for(contender: Contender, data: Dataset, seconds: float, device: torch.device) -> Contender:
     """As many training tasks as take about `seconds` here, or those of an earlier run of the same options."""
     path = contender.folder / "config.json"
     if path.exists():
@@ -116,10 +117,10 @@ def within_budget(contender: Contender, data: Dataset, seconds: float, device: t
         same = _with_tasks(contender, earlier.train.tasks)
         if same.config == earlier:
             return same
+    learner = untrained(contender, data).to(device)
+    affordable = seconds / seconds_of_task(contender.config, learner, data, device)
     per_step = contender.config.train.tasks_per_step
-    episode = _source(contender.config, data, "train").batch(0, per_step).to(device)
-    step = training_step(untrained(contender, data).to(device), episode, contender.config.train)
-    return _with_tasks(contender, per_step * max(1, round(seconds / seconds_of_step(step))))
+    return _with_tasks(contender, per_step * max(1, round(affordable / per_step)))
 
 
 def untrained(contender: Contender, data: Dataset) -> FewShotLearner[Any]:
@@ -154,7 +155,7 @@ def result_of(
     return content
 
 
-def measure(
+def time_ratios(
     contenders: Sequence[Contender], data: Dataset, repeats: int, *, device: torch.device
 ) -> dict[str, dict[str, list[float]]]:
     """Time of a task as a ratio to the floor: name -> phase -> quartiles; of the floor itself, seconds.

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from csn.config import Config
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.evaluate import encodings_for, evaluate
@@ -48,20 +50,26 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
     return cell.trained_for(tasks=tasks, validate_every=every)
 
 
-def measure(config: Config, learner: Any, data: Dataset) -> tuple[float, float]:
-    """Seconds of a training task and of a validation, on this machine as busy as it is."""
+def seconds_of_task(config: Config, learner: Any, data: Dataset, device: torch.device | str = "cpu") -> float:
+    """Of training, on this machine as busy as it is."""
     tasks, train = config.data, config.train
-    sizes = {"way": tasks.way, "shot": tasks.shot, "seed": 0, "support": learner.support_of}
-    training = EpisodeSource(data, "train", queries=tasks.queries, **sizes)
-    step = training_step(learner, training.batch(0, train.tasks_per_step), train)
-    per_task = seconds_of_step(step) / train.tasks_per_step
-    validation = EpisodeSource(data, "val", queries=VALIDATION_QUERIES, **sizes)
+    sizes = {"way": tasks.way, "shot": tasks.shot, "queries": tasks.queries}
+    source = EpisodeSource(data, "train", **sizes, seed=train.seed, support=learner.support_of)
+    step = training_step(learner, source.batch(0, train.tasks_per_step).to(device), train)
+    return seconds_of_step(step) / train.tasks_per_step
+
+
+def seconds_of_validation(config: Config, learner: Any, data: Dataset) -> float:
+    """On this machine as busy as it is."""
+    tasks, train = config.data, config.train
+    sizes = {"way": tasks.way, "shot": tasks.shot, "queries": VALIDATION_QUERIES}
+    validation = EpisodeSource(data, "val", **sizes, seed=0, support=learner.support_of)
     # Where examples are encoded once, the first tasks take longer than the others.
     encoded = encodings_for(learner.eval(), validation, train.validation_tasks, "cpu") is not None
     tasks_timed = train.validation_tasks if encoded else min(20, train.validation_tasks)
     started = time.perf_counter()
     evaluate(learner, validation, tasks_timed)
-    return per_task, (time.perf_counter() - started) / tasks_timed * train.validation_tasks
+    return (time.perf_counter() - started) / tasks_timed * train.validation_tasks
 
 
 def settled_length(
