@@ -154,7 +154,7 @@ def test_the_floor_sends_gradients_through_both_networks() -> None:
     ("arguments", "message"),
     [
         (["resnet"], "unknown preset 'resnet'"),
-        (["prototypical:best"], "unknown recipe 'best'"),
+        (["prototypical:worst"], "unknown recipe 'worst'"),
         (["prototypical", "prototypical"], "compared once"),
         (["lstm-lm"], "running text"),
         (["adalstm-1-df"], "does not read images"),

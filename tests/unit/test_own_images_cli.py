@@ -92,7 +92,7 @@ def test_learners_are_compared_on_images_of_the_asked_size(own: Path, capsys: py
     assert "none.jpg" in capsys.readouterr().err  # not without a word about the bad file
     assert cli.main([*compare, "--set", "data.bad_files=skip"]) == 0
     for name in ("prototypical", "adacnn-32-df"):
-        run = open_run(Path("runs/compare-pets-2w1s") / name)
+        run = open_run(Path("runs/compare/pets-2w1s") / name)
         assert run.metadata["about"]["input"] == [3, 16, 16]
         assert (run.config.data.name, run.config.data.way, run.config.pretrain.epochs) == (str(own), 2, 0)
 

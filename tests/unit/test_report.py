@@ -303,6 +303,7 @@ def test_csn_report_of_a_run_without_results(run_folder: Path, tmp_path: Path, m
 def test_csn_report_writes_the_page_and_its_pictures(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = {"data": "toy", "split": "test", "way": 5, "shot": 1, "tasks": 4000}
     result = {
+        "format": 2,
         "summary": {
             "trained": {"accuracy": 0.98765, "interval": 0.00123},
             "nearest neighbour": {"accuracy": 0.4504, "interval": 0.0242},
