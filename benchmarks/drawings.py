@@ -1,7 +1,7 @@
 """Drawings that no weights of the package were trained on: digits, glyphs of fonts, doodles; against HOG features.
 
     python benchmarks/drawings.py characters                 # the weights that come with the package
-    python benchmarks/drawings.py runs/characters --out results/drawings-characters.json
+    python benchmarks/drawings.py runs/characters --out results/benchmarks/drawings.json
 
 Each picture goes through the classifier's own preparation. Tasks are the same for all models: 5 ways of 1 shot, and 10
 ways of 5 shots, 15 queries a class. HOG stands for histograms of oriented gradients under a logistic regression.
@@ -28,9 +28,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from csn.classifier.heads import make_head
 from csn.classifier.inputs import prepare
+from csn.classifier.opening import DRAWINGS
 from csn.classifier.pretrained import INK, open_folder, open_shipped
-from csn.data.source import ClassExamples, Dataset, EpisodeSource
+from csn.data.source import ClassExamples, Dataset, EpisodeSource, as_input
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
 from csn.engine.origin import origin
@@ -135,12 +137,28 @@ def hog_accuracies(data: Dataset, way: int, shot: int, tasks: int) -> list[float
 
 
 def accuracies(model: str, data: Dataset, way: int, shot: int, tasks: int) -> list[float]:
-    """A model of the package, or of a run; or "hog"."""
+    """Weights of the package as the classifier uses them; the learner of a run; or "hog"."""
     if model == "hog":
         return hog_accuracies(data, way, shot, tasks)
-    learner, _ = open_folder(Path(model)) if Path(model).is_dir() else open_shipped(model)
     source = EpisodeSource(data, "test", way=way, shot=shot, queries=QUERIES, seed=EVALUATION_SEED)
-    return evaluate(learner, source, tasks)
+    if Path(model).is_dir():
+        return evaluate(open_folder(Path(model))[0], source, tasks)
+    keys, head = _keys(model, data), make_head("csn", DRAWINGS)
+    labels, found = torch.arange(way), []
+    for index in range(tasks):
+        support, query = source.batch_rows(index, 1)
+        task = head.describe(keys[support[0]], labels.repeat_interleave(shot), way)
+        right = head.predict(keys[query[0]], task).argmax(-1) == labels.repeat_interleave(QUERIES)
+        found.append(float(right.double().mean()))
+    return found
+
+
+@torch.inference_mode()
+def _keys(model: str, data: Dataset) -> torch.Tensor:
+    """(drawings, d)."""
+    learner, _ = open_shipped(model)
+    parts = [learner.embed(as_input(x)) for x in data.splits["test"].x.split(80)]
+    return torch.cat([part for part in parts if part is not None])
 
 
 def main() -> None:
@@ -153,12 +171,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    table = Table("set", "tasks", *options.models)
+    table = Table("set", "tasks", *(Path(model).name for model in options.models))
     for name in options.sets:
         data = prepared(name)
         for way, shot in TASKS:
             found = {m: summarise(accuracies(m, data, way, shot, options.tasks)) for m in options.models}
-            rows += [{"set": name, "way": way, "shot": shot, "model": m, "accuracy": a} for m, a in found.items()]
+            rows += [
+                {"set": name, "way": way, "shot": shot, "model": Path(m).name, "accuracy": a} for m, a in found.items()
+            ]
             table.add_row(name, f"{way}-way {shot}-shot", *map(str, found.values()))
     Console().print(table)
     if options.out:

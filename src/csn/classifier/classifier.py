@@ -260,6 +260,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         task = read_task(Path(path))
         loaded = cls(**saved.parameters(path, task, run, learner, encoder), device=device)
         source = open_source(loaded)
+        if saved.is_older(source, task) and isinstance(loaded.unknown_threshold, float | int):
+            loaded.unknown_threshold = "calibrated"  # a number was of the keys that are gone
         loaded._take_over(source, saved.memory_of(path, source, task))
         return loaded
 

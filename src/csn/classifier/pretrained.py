@@ -35,10 +35,15 @@ def open_shipped(name: str) -> tuple[FewShotLearner[Any], InputSpec]:
         return _open(path, None)
 
 
-def shipped_threshold(name: str) -> float:
-    """The similarity below which a model that comes with the package should answer unknown, as calibrated for it."""
+def shipped_threshold(name: str, shots: int = 1) -> float:
+    """The similarity below which a model that comes with the package should answer unknown, as calibrated for it.
+
+    shots: examples of a class; the more there are, the more alike is the best of them to a known drawing. What was
+    calibrated for the most examples up to so many holds.
+    """
     with _shipped(name) as path:
-        return float(load_checkpoint(path)[1]["unknown_threshold"])
+        found = load_checkpoint(path)[1]["unknown_thresholds"]
+    return float(found[str(max(int(shot) for shot in found if int(shot) <= max(shots, 1)))])
 
 
 def shipped_run(name: str, *, attention: str | None = None) -> TrainedRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -76,7 +77,8 @@ def parameters(path: Any, task: TaskFile, run: Any, learner: Any, encoder: Any) 
 
 def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
     """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
-    if source.fingerprint != task.about.get("fingerprint"):
+    older = is_older(source, task)
+    if source.fingerprint != task.about.get("fingerprint") and not older:
         raise ValueError(
             f"{path} was made with other weights than these: give the run, learner or encoder it was made with"
         )
@@ -91,7 +93,23 @@ def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
         if task.keys is None:
             raise ValueError(f"{path} holds no keys: it is the task of a learner, not of an encoder")
         return source.extended(source.empty(), task.keys, task.labels, names)
+    if older:
+        warnings.warn(
+            f"{path} was made with earlier weights of the package: its drawings are described again. Save the task to "
+            f"keep that",
+            stacklevel=3,
+        )
+        task = TaskFile(task.inputs, None, task.labels, [], task.about | {"way": source.learner.way})
     return _of_learner(path, source, task, names)
+
+
+def is_older(source: Source, task: TaskFile) -> bool:
+    """Whether a task was made with other weights of the package than those that answer to their name now."""
+    return (
+        isinstance(source, LearnerSource)
+        and source.fingerprint != task.about.get("fingerprint")
+        and task.about.get("made_with") == "model"
+    )
 
 
 def _of_learner(path: Any, source: LearnerSource, task: TaskFile, names: list[str | None]) -> Memory:

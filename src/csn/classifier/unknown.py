@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
         return None
     if isinstance(given, str):
         if given == "calibrated":
-            return _calibrated(classifier)
+            return _calibrated(classifier, memory)
         if given != "own":
             raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {given!r}")
         return own_threshold(classifier, memory)
@@ -39,7 +40,7 @@ def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None
     if len(found) >= LEAST:
         return float(np.quantile(found, LOST))
     try:
-        shipped = _calibrated(classifier)
+        shipped = _calibrated(classifier, memory)
     except ValueError:
         warnings.warn(
             "one example a class does not show how unlike examples of a class are: every input is answered. Learn two "
@@ -56,14 +57,15 @@ def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None
     return shipped
 
 
-def _calibrated(classifier: Parameters) -> float:
-    """The threshold that came with the weights."""
+def _calibrated(classifier: Parameters, memory: Memory | None) -> float:
+    """The threshold that came with the weights, for as many examples as most classes have."""
     encoder = classifier.encoder
     if classifier.run is None and classifier.learner is None and isinstance(encoder, str):
         if encoder in SHIPPED:
             return SHIPPED[encoder]
         if encoder == "drawings":
-            return shipped_threshold(classifier.model)
+            shots = Counter(memory.labels).values() if memory is not None else ()
+            return shipped_threshold(classifier.model, int(np.median(list(shots) or [1])))
     raise ValueError(
         "unknown_threshold='calibrated' is for weights of the package: use 'own', or find a number with "
         "csn.classifier.thresholds.calibrate_unknown"
