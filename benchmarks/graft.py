@@ -9,6 +9,7 @@ Both learners have the same weights and take turns on the same tasks; a ratio is
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import time
@@ -53,13 +54,16 @@ class PlainCNN(nn.Module):
 def pair(conditioning: str, filters: int) -> dict[str, Any]:
     """Both learners."""
     options = {"conditioning": conditioning, "temperature": 10.0}
-    key = CNNKey(IMAGE, filters=filters)
-    own = csn.build("csn", reads=IMAGE, way=WAY, network=CNN(IMAGE, WAY, filters=filters), key=key, **options)
+    base, key = CNN(IMAGE, WAY, filters=filters), CNNKey(IMAGE, filters=filters)
+    nn.init.normal_(base.output.weight, std=0.1)  # as after some training: at 0, no gradient reaches the hidden layers
+    own = csn.build("csn", reads=IMAGE, way=WAY, network=base, key=key, **options)
     network = PlainCNN(filters).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for theirs, ours in ((network.lower, base.lower), (network.convolutions, base.adapted)):
+        theirs.load_state_dict(ours.state_dict())
+    network.output.load_state_dict(base.output.state_dict())
     layers = ["activations.*", "output"]
-    grafted = csn.graft(
-        network, layers=layers, way=WAY, key=CNNKey(IMAGE, filters=filters), stem="lower", reads=IMAGE, **options
-    )
+    grafted = csn.graft(network, layers=layers, way=WAY, key=copy.deepcopy(key), stem="lower", reads=IMAGE, **options)
+    grafted.memory_function.load_state_dict(own.memory_function.state_dict())
     return {"own": own, "grafted": grafted}
 
 
