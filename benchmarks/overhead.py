@@ -2,12 +2,17 @@
 
 The floor is the base learner and the key function over the same support and queries, one call each, forward and (in
 training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
-For adaLSTM the floor has torch's own `nn.LSTM` in place of ours: one pass over the support, one over the queries, each
-sentence once. All sentences fill the window, so that ours, which skips padding, has none to skip.
+Feedback that is detached needs no gradient of the support through the base learner; the least floor has none. A ratio
+to it is the stricter one. For adaLSTM the floors have torch's own `nn.LSTM` in place of ours: one pass over the
+support, one over the queries, each sentence once. All sentences fill the window, so that ours, which skips padding, has
+none to skip. The machine's limit is the floor's convolutions and matrix products alone, one after the other, forward
+and backward: no loss, no activation, no optimizer.
+
 adaResNet is measured in full (84 x 84, width 1) and at a quarter of its width on 64 x 64, its size for a CPU. Peak
-memory is that of a fresh process that takes two steps, in MB.
-Contenders take turns within one process, repeat after repeat, and the median of the per-repeat ratios is shown with its
-quartiles, so that whatever else the machine does hits all of them alike.
+memory is that of a fresh process that takes two steps, in MB. Contenders take turns within one process, repeat after
+repeat, and the median of the per-repeat ratios is shown with its quartiles, so that whatever else the machine does hits
+all of them alike. --clock cpu counts the processor's time for this process instead of the wall's, for a machine that
+has other work.
 
     python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s | adalstm-1 | adaresnet | ...] [--out FILE]
 """
@@ -20,16 +25,20 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 
 from csn.building import build_learner
 from csn.config import Config, load_preset, merge
 from csn.core.model import CSN
+from csn.core.shortcuts.products import chosen
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
@@ -37,52 +46,151 @@ from csn.episode import Episode
 from csn.experiments.timing.floor import (
     Floor,
     SentenceFloor,
+    Step,
+    floor_of,
     inference_step,
     randomise_output,
-    ratios,
     training_step,
 )
-from csn.learner import InputSpec
+from csn.learner import EpisodeOutput, InputSpec
 from random_tasks import IMAGE, QUERIES, VOCABULARY, WORDS, peak_of, random_episode, random_sentences
 
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
-SENTENCES = {"adalstm-1": 1, "adalstm-2": 2}  # layers
+SENTENCES = ("adalstm-1", "adalstm-2")
 RESNETS = {"adaresnet": (1.0, 84), "adaresnet-small": (0.25, 64)}  # width, side
 # What is measured, and of which preset: `paper` follows the error of direct feedback to its end, `plus` does not.
-KINDS = {"df": ("df", "detached"), "df-end-to-end": ("df", "end-to-end"), "gradient": ("gradient", "detached")}
+KINDS = {"df": ("df", "detached"), "df-end-to-end": ("df", "end-to-end"), "gradient": ("gradient", None)}
+# The columns: what, as a ratio to what, under which title.
+COLUMNS = {
+    "df": ("df", "floor", "direct feedback"),
+    "df-least": ("df", "least", "direct feedback, x the least floor"),
+    "df-end-to-end": ("df-end-to-end", "floor", "direct feedback, end to end"),
+    "gradient": ("gradient", "floor", "error gradient"),
+    "gradient-least": ("gradient", "least", "error gradient, x the least floor"),
+    "limit": ("limit", "floor", "the machine's limit"),
+}
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+class LeastFloor(nn.Module):
+    """A floor without the gradient of the support through the base learner."""
+
+    def __init__(self, floor: Floor | SentenceFloor) -> None:
+        super().__init__()
+        self.floor = floor
+
+    def forward(self, episode: Episode) -> EpisodeOutput:
+        """The floor's step, the base learner of the support without a graph."""
+        support, query = episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)
+        keys = self.floor.key_function(torch.cat([support, query]))
+        with torch.no_grad():
+            self._logits(support)
+        logits = self._logits(query)
+        loss = F.cross_entropy(logits, episode.query.y.flatten()) + keys.square().mean()
+        return EpisodeOutput(loss, logits.unflatten(0, episode.query.y.shape))
+
+    def _logits(self, x: Tensor) -> Tensor:
+        if isinstance(self.floor, Floor):
+            return self.floor.base(x).logits
+        states, _ = self.floor.lstm(self.floor.embedding(x))
+        return self.floor.output(states[:, -1])
+
+
+def limit_step(floor: nn.Module, episode: Episode, *, backward: bool) -> Step:
+    """The floor's convolutions and products, each alone on the inputs that it had in a step."""
+    calls: list[tuple[nn.Module, Tensor]] = []
+    hooks = [
+        module.register_forward_hook(lambda module, inputs, _: calls.append((module, inputs[0].detach())))
+        for module in floor.modules()
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.LSTM)
+    ]
+    with torch.no_grad():
+        floor(episode)
+    for hook in hooks:
+        hook.remove()
+    first = {id(x) for _, x in calls if x.shape[1:] == episode.query.x.shape[2:]}  # images need no gradient
+
+    def step() -> Tensor:
+        with torch.set_grad_enabled(backward):
+            for module, x in calls:
+                read = x.detach().requires_grad_(backward and id(x) not in first)
+                output = module(read)
+                output = output[0] if isinstance(output, tuple) else output
+                if backward:
+                    output.backward(output.detach())
+        floor.zero_grad()
+        return output
+
+    return step
 
 
 def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
-    """The floor, then every kind of conditioning, and what they are to do."""
+    """Both floors, then every kind of conditioning, and what they are to do."""
     torch.manual_seed(0)
+    way, shot = SETTINGS.get(name, SETTINGS["5w1s"])
     if name in SENTENCES:
-        way, shot = SETTINGS["5w1s"]
-        models = {kind: build_learner(_preset(name, kind), InputSpec((WORDS,), VOCABULARY)) for kind in KINDS}
-        return {"floor": SentenceFloor(models["df"]), **_awake(models)}, random_sentences(way, shot)
-    if name in RESNETS:
-        (way, shot), (width, side) = SETTINGS["5w1s"], RESNETS[name]
-        image = (3, side, side)
-        wide = {"network": {"width": width}}
-        models = {kind: build_learner(merge(_preset("adaresnet", kind), wide), InputSpec(image)) for kind in KINDS}
-        return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot, image)
-    way, shot = SETTINGS[name]
-    models = {kind: build_learner(_preset("adacnn", kind, way), InputSpec(IMAGE)) for kind in KINDS}
-    return {"floor": Floor(models["df"]), **_awake(models)}, random_episode(way, shot)
+        spec, episode = InputSpec((WORDS,), VOCABULARY), random_sentences(way, shot)
+    else:
+        image = (3, *(RESNETS[name][1],) * 2) if name in RESNETS else IMAGE
+        spec, episode = InputSpec(image), random_episode(way, shot, image)
+    models: dict[str, nn.Module] = {}
+    for kind in KINDS:
+        learner = build_learner(_config(name, kind, way), spec)
+        assert isinstance(learner, CSN)
+        randomise_output(learner)
+        models[kind] = learner
+    assert isinstance(models["df"], CSN)
+    floor = floor_of(models["df"])
+    return {"floor": floor, "least": LeastFloor(floor), **models}, episode
 
 
-def _preset(name: str, kind: str, way: int = 5) -> Config:
+def _config(name: str, kind: str, way: int) -> Config:
     conditioning, feedback = KINDS[kind]
-    own = {"data": {"way": way}, "learner": {"feedback": feedback}}
-    return merge(load_preset(f"{name}-{conditioning}"), own)
-
-
-def _awake(models: dict[str, CSN]) -> dict[str, CSN]:
-    for model in models.values():
-        randomise_output(model)
-    return models
+    base = "adaresnet" if name in RESNETS else name if name in SENTENCES else "adacnn"
+    changes: dict[str, Any] = {"data": {"way": way}}
+    if feedback:
+        changes["learner"] = {"feedback": feedback}
+    if name in RESNETS:
+        changes["network"] = {"width": RESNETS[name][0]}
+    return merge(load_preset(f"{base}-{conditioning}"), changes)
 
 
 PHASES = {"train": training_step, "inference": inference_step}
+
+
+def interleaved(steps: dict[str, Step], repeats: int, clock: Clock, seconds: float) -> dict[str, list[float]]:
+    """Seconds of a step of each, one number per repeat; who is first changes with the repeat."""
+    counts = {}
+    for name, step in steps.items():
+        step()
+        started = clock()
+        step()
+        counts[name] = max(1, round(seconds / max(clock() - started, 1e-9)))
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for repeat in range(repeats):
+        turn = repeat % len(names)
+        for name in names[turn:] + names[:turn]:
+            started = clock()
+            for _ in range(counts[name]):
+                steps[name]()
+            found[name].append((clock() - started) / counts[name])
+    return found
+
+
+def measured(name: str, phase: str, repeats: int, clock: Clock, seconds: float) -> dict[str, Any]:
+    """A row: quartiles of the ratios within each repeat."""
+    learners, episode = contenders(name)
+    steps = {kind: PHASES[phase](learner, episode) for kind, learner in learners.items()}
+    steps["limit"] = limit_step(learners["floor"], episode, backward=phase == "train")
+    times = interleaved(steps, repeats, clock, seconds)
+    row: dict[str, Any] = {"tasks": name, "phase": phase}
+    row["floor_ms"] = round(1000 * statistics.median(times["floor"]), 1)
+    for column, (what, to, _) in COLUMNS.items():
+        ratios = [one / other for one, other in zip(times[what], times[to], strict=True)]
+        row[column] = [round(quartile, 3) for quartile in statistics.quantiles(ratios, n=4)]
+    return row
 
 
 def peak_memory(name: str, phase: str, kind: str, threads: int) -> int:
@@ -91,10 +199,10 @@ def peak_memory(name: str, phase: str, kind: str, threads: int) -> int:
     return int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 
 
-def print_peak(name: str, phase: str, kind: str) -> None:
-    """What `peak_memory` runs in the other process."""
-    learners, episode = contenders(name)
-    print(peak_of(PHASES[phase](learners[kind], episode)).process)
+def blas() -> str:
+    """What multiplies matrices: torch's library, and csn's choice."""
+    library = next((name for name in ("mkl", "openblas", "accelerate") if name in torch.__config__.show().lower()), "?")
+    return f"{library}; csn multiplies by {chosen()}"
 
 
 def main() -> None:
@@ -103,6 +211,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.15, help="of a contender in a repeat (default: %(default)s)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose time counts (default: %(default)s)")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     parser.add_argument("--only", nargs="+", choices=names, help="some settings instead of all")
     parser.add_argument("--out", type=Path, help="result file (JSON)")
     parser.add_argument("--peak", nargs=3, metavar=("TASKS", "PHASE", "KIND"), help=argparse.SUPPRESS)
@@ -110,43 +221,28 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     keep_freed_memory()
     if options.peak:
-        print_peak(*options.peak)
+        name, phase, kind = options.peak
+        learners, episode = contenders(name)
+        print(peak_of(PHASES[phase](learners[kind], episode)).process)
         return
 
-    columns = ("direct feedback", "direct feedback, end to end", "error gradient")
-    title = "time per step, x the floor"
-    table = Table("tasks", "phase", "floor, ms", *columns, "peak MB: floor and these", title=title)
+    made = {**origin("python benchmarks/overhead.py"), "blas": blas()}
+    title = f"time per step, x the floor; {made['machine']['cpu']}, {options.threads} thread(s), {made['blas']}"
+    table = Table("tasks", "phase", "floor, ms", *(name for *_, name in COLUMNS.values()), "peak MB", title=title)
     rows = []
     for name in options.only or names:
-        learners, episode = contenders(name)
-        for phase, make in PHASES.items():
-            steps = {kind: make(learner, episode) for kind, learner in learners.items()}
-            measured = ratios(steps, options.repeats)
-            started = time.perf_counter()
-            steps["floor"]()
-            floor_ms = 1000 * (time.perf_counter() - started)
-            row = {"tasks": name, "phase": phase, "floor_ms": round(floor_ms, 1)}
-            for kind in KINDS:
-                quartiles = statistics.quantiles(measured[kind], n=4)
-                row[kind] = [round(quartile, 3) for quartile in quartiles]
-            row["peak_mb"] = {kind: peak_memory(name, phase, kind, options.threads) for kind in learners}
+        for phase in PHASES:
+            row = measured(name, phase, options.repeats, CLOCKS[options.clock], options.seconds)
+            if not options.no_memory:
+                row["peak_mb"] = {kind: peak_memory(name, phase, kind, options.threads) for kind in ("floor", *KINDS)}
             rows.append(row)
-            table.add_row(
-                name,
-                phase,
-                f"{floor_ms:.1f}",
-                *(f"{row[kind][1]:.2f} ({row[kind][0]:.2f} - {row[kind][2]:.2f})" for kind in KINDS),
-                ", ".join(map(str, row["peak_mb"].values())),
-            )
+            ratios = (f"{row[kind][1]:.2f} ({row[kind][0]:.2f} - {row[kind][2]:.2f})" for kind in COLUMNS)
+            peak = ", ".join(map(str, row.get("peak_mb", {}).values()))
+            table.add_row(name, phase, f"{row['floor_ms']:.1f}", *ratios, peak)
     Console().print(table)
     if options.out:
-        content = {
-            "rows": rows,
-            "queries_per_class": QUERIES,
-            "repeats": options.repeats,
-            **origin("python benchmarks/overhead.py"),
-        }
-        write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
+        about = {"queries_per_class": QUERIES, "repeats": options.repeats, "clock": options.clock}
+        write_atomically(options.out, (json.dumps({"rows": rows, **about, **made}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

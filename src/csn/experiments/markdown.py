@@ -15,11 +15,13 @@ from csn.experiments.tables.arms import Arm, arms_of
 from csn.experiments.tables.plan import arm, in_order, margin_of
 
 FEW_CLASSES = 50  # fewer are so few that an interval has to cover other classes too
-# What benchmarks/overhead.py measures; older files lack the second.
+# What benchmarks/overhead.py measures; older files lack some of it.
 OVERHEAD_KINDS = {
     "df": "direct feedback",
+    "df-least": "x the least floor",
     "df-end-to-end": "direct feedback, end to end",
     "gradient": "error gradient",
+    "limit": "the machine's limit",
 }
 
 
