@@ -62,6 +62,8 @@ class FewShotLearner(nn.Module, ABC, Generic[Task]):
     """What a support shows it: examples of the classes, or their names (an oracle)."""
     attends: ClassVar[bool] = False
     """A task is one memory row per support example; `attend` says which rows an answer comes from."""
+    attention: str | None = None
+    """How it reads its memory, "soft" or "hard", if it has one."""
     input_spec: InputSpec | None = None
     """What it reads, if that is known."""
 

@@ -4,7 +4,7 @@
 
 Each target is attacked in processes of its own, with coverage as a guide where atheris is installed
 (`pip install "csn[fuzz]"`) and by random edits where it is not. A crash (an exception that is no ValueError, a signal,
-30 seconds of work, 4 GB of memory) leaves its input in tests/fuzz/seeds/<target>/, and the attack goes on.
+30 seconds without an end, 4 GB of memory) leaves its input in tests/fuzz/seeds/<target>/, and the attack goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 HERE = Path(__file__).parent
-SILENCE, MEMORY = 30, 4 << 30  # seconds of the processor for one input, bytes of a process
+SILENCE, MEMORY = 30, 4 << 30  # seconds of one input, bytes of a process
 WARM_UP = 120  # seconds to start in
 LONGEST = 1 << 20  # bytes of an input
 
@@ -69,14 +69,12 @@ def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path)
 
     def one(content: bytes) -> None:
         shared.begin(content)
-        signal.setitimer(signal.ITIMER_PROF, SILENCE)  # kills the process; a busy machine does not make it go faster
         target.attack(content)
 
-    target.attack(seeds[0])  # what is imported late is no silence of the first input
     if engine == "atheris":
         for content in seeds:
             (corpus / hashlib.sha256(content).hexdigest()[:16]).write_bytes(content)
-        limits = ["-timeout=3600", f"-rss_limit_mb={MEMORY >> 20}", f"-max_total_time={max(1, int(seconds))}"]
+        limits = [f"-timeout={SILENCE}", f"-rss_limit_mb={MEMORY >> 20}", f"-max_total_time={max(1, int(seconds))}"]
         quiet = ["-verbosity=0", "-print_final_stats=0", f"-artifact_prefix={corpus}/../artifact-", "-max_len=65536"]
         atheris.Setup([sys.argv[0], *limits, *quiet, str(corpus)], one)
         atheris.Fuzz()
@@ -86,8 +84,9 @@ def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY * 2, MEMORY * 2))
     random, until = Random(time.time_ns()), time.monotonic() + seconds
     while time.monotonic() < until:
+        signal.alarm(SILENCE)  # kills the process, which the one that watches calls a crash
         one(edits.damaged(random.choice(seeds), edits.drawn_edits(random)))
-    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.alarm(0)
 
 
 def watch(name: str, engine: str, minutes: float) -> dict[str, Any]:

@@ -14,10 +14,12 @@ import torch
 from image_sets import classes, pack, photograph, picture, split_folders, write
 from PIL import Image
 
+from csn.cli.inputs import labelled_files
 from csn.data.images import pixels
 from csn.data.images.decode import decode
 from csn.data.images.files import list_images, split_classes
 from csn.data.images.folder import check_images, load_images
+from csn.data.images.options import TYPES
 from csn.data.source import SPLITS, Dataset, EpisodeSource
 
 SIZE = 8
@@ -125,12 +127,26 @@ def test_six_classes_are_two_for_each_split():
         (picture(77, mode="L"), (77, 77, 77)),
         (picture(200, 100, mode="RGBA"), (200, 100, 0)),
         (picture(77, kind="JPEG", mode="L"), (77, 77, 77)),
+        (picture(200, 100, kind="GIF"), (200, 100, 0)),
+        (picture(200, 100, kind="BMP"), (200, 100, 0)),
+        (picture(200, 100, kind="TIFF"), (200, 100, 0)),
     ],
 )
 def test_kinds_and_modes_become_rgb(file, pixel):
     x, width, height = decode(file, SIZE)
     assert (x.dtype, x.shape, width, height) == (np.uint8, (3, SIZE, SIZE), 10, 12)
     assert (x == np.array(pixel)[:, None, None]).all()
+
+
+def test_adapting_and_training_read_files_of_the_same_kinds(tmp_path):
+    """Every kind of `options.TYPES` in both, and nothing else."""
+    files = {f"one/{i}{suffix}": picture(10, i, kind=kind) for i, (suffix, kind) in enumerate(TYPES.items())}
+    write(tmp_path / "train", {**files, "one/notes.txt": b"", "one/drawing.svg": b"<svg/>"})
+    adapted = {path.suffix for path, _ in labelled_files(tmp_path / "train")}
+    write(tmp_path, {**classes("val/", ["a"]), **classes("test/", ["b"])})
+    trained = {Path(image.name).suffix for image in list_images(tmp_path).images if image.split == "train"}
+    assert adapted == trained == set(TYPES)
+    assert check_images(tmp_path, size=SIZE).counts["train"] == {"one": len(TYPES)}
 
 
 def test_sixteen_bits_keep_their_brightness():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pkgutil
 import re
 from pathlib import Path
@@ -30,6 +31,7 @@ OPTIONS = sorted(
 )
 
 
+@functools.cache
 def sections() -> dict[str, set[str]]:
     """Every option of every part, by its section."""
     known = {

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from csn.core.memory import log_scale
 from csn.episode import (
     Episode,
     Examples,
@@ -43,10 +44,8 @@ class EmbeddingLearner(FewShotLearner[Any]):
 
     def __init__(self, embedding: nn.Module, way: int, *, temperature: float | None = None) -> None:
         super().__init__()
-        if temperature is not None and temperature <= 0:
-            raise ValueError(f"the temperature must be positive, or None for no scale; got {temperature}")
         self.embedding, self.way = embedding, way
-        self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
+        self.log_scale = log_scale(temperature)
 
     @property
     def embedding_network(self) -> nn.Module:
@@ -113,7 +112,13 @@ def by_class(labels: Tensor, way: int) -> Tensor:
     return labels.unsqueeze(-1) == torch.arange(way, device=labels.device)
 
 
-def shuffled(x: Tensor) -> Tensor:
-    """The examples of every task in an order of its own: (b, n, d) -> (b, n, d)."""
+def as_sequence(embeddings: Tensor, labels: Tensor, outputs: int, *, shuffled: bool) -> Tensor:
+    """A support as a sequence of embeddings with their labels, one-hot: (b, n, d) and (b, n) -> (b, n, d + outputs).
+
+    shuffled: the examples of every task in an order of its own.
+    """
+    x = torch.cat([embeddings, F.one_hot(labels, outputs).to(embeddings.dtype)], dim=-1)
+    if not shuffled:
+        return x
     order = torch.rand(x.shape[:2], device=x.device).argsort(dim=1)
     return x.gather(1, order.unsqueeze(-1).expand_as(x))

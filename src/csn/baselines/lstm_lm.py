@@ -55,18 +55,18 @@ class LanguageModel(FewShotLearner[Any]):
         he_initialise([self.projection])
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)  # logits of about 1
 
-    def next_words(self, x: Tensor, asked: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def next_words(self, x: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (words, V) for the words that follow, and these words (words,); PAD is the end of the sentence.
 
-        x: (examples, T) sentences that begin at step 0, PAD after them. asked: (examples, T + 1) bool, the words to be
+        x: (examples, T) sentences that begin at step 0, PAD after them. which: (examples, T + 1) bool, the words to be
         predicted, the end among them; by default all words and every end.
         """
         following = F.pad(x, (0, 1), value=PAD)
-        if asked is None:
-            asked = torch.arange(following.shape[1], device=x.device) <= (x != PAD).sum(1, keepdim=True)
+        if which is None:
+            which = torch.arange(following.shape[1], device=x.device) <= (x != PAD).sum(1, keepdim=True)
         states, _ = self.lstm(self.embedding(F.pad(x, (1, 0), value=PAD)))
-        h = self.projection(self.dropout(states[asked]))
-        return F.linear(h, self.embedding.weight, self.bias), following[asked]
+        h = self.projection(self.dropout(states[which]))
+        return F.linear(h, self.embedding.weight, self.bias), following[which]
 
     def describe(self, support: Examples, way: int | None = None) -> Tensor:
         """The word of every label: support.x (b, n, 1) word ids -> (b, way)."""
@@ -101,13 +101,13 @@ class LanguageModel(FewShotLearner[Any]):
         lengths = (x != PAD).sum(1, keepdim=True)
         last = torch.where(x[:, -1:] == PAD, lengths, lengths - 1)
         steps = torch.arange(int(lengths.max()) + 1, device=x.device)
-        asked = (steps >= blank.int().argmax(1, keepdim=True)) & (steps <= last)  # (rows, T + 1)
+        scored = (steps >= blank.int().argmax(1, keepdim=True)) & (steps <= last)  # (rows, T + 1)
         way = words.shape[1]
-        asked, blank, x = (each.repeat_interleave(way, dim=0) for each in (asked, blank, aligned(x, "start")))
+        scored, blank, x = (each.repeat_interleave(way, dim=0) for each in (scored, blank, aligned(x, "start")))
         filled = torch.where(blank, words.reshape(-1, 1), x)[:, : len(steps) - 1]
-        logits, following = self.next_words(filled, asked)
+        logits, following = self.next_words(filled, scored)
         found = -F.cross_entropy(logits, following, reduction="none")
-        return found.new_zeros(asked.shape).masked_scatter(asked, found).sum(1).view(-1, way)
+        return found.new_zeros(scored.shape).masked_scatter(scored, found).sum(1).view(-1, way)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.baselines.embedding import EmbeddingLearner, shuffled
+from csn.baselines.embedding import EmbeddingLearner, as_sequence
 from csn.core.parts import LearnerOptions, Parts, check_sizes
 
 
@@ -81,9 +81,7 @@ class MANN(EmbeddingLearner):
 
     def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Recalled:
         """One step for each example of the support."""
-        x = torch.cat([embeddings, F.one_hot(labels, self.way).to(embeddings.dtype)], dim=-1)
-        if self.training:
-            x = shuffled(x)
+        x = as_sequence(embeddings, labels, self.way, shuffled=self.training)
         state = self._start(x)
         for example in x.unbind(1):
             state = self.step(example, state)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from csn.baselines.coordinates import CoordinateLSTM
 from csn.core.base_learner import he_initialise
 from csn.core.conditioning import preprocess_gradient
-from csn.core.memory import MemoryFunction
+from csn.core.memory import MemoryFunction, log_scale
 from csn.core.parts import LearnerOptions, Parts, check_sizes, image_shape
 from csn.core.shortcuts.piecewise import preprocessed
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
@@ -130,14 +130,12 @@ class MetaNet(FewShotLearner[Parameterised]):
         super().__init__()
         if parts < 1:
             raise ValueError(f"d reads the gradients of at least one part of the support, got {parts}")
-        if temperature is not None and temperature <= 0:
-            raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
         self.way, self.parts = way, parts
         self.base = AugmentedNetwork(image, (size, way), filters=filters)
         self.representation = AugmentedNetwork(image, (size,), filters=filters)
         # Only gradients, which are data, pass through this layer: there is nothing that could train it.
         self.register_buffer("head", torch.randn(way, size) * (2 / size) ** 0.5)
-        self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(temperature).log())
+        self.log_scale = log_scale(temperature)
         self.m_convolutions, self.m_linear = (_small_m(units) for _ in range(2))
         self.d_convolutions, self.d_linear = (_small_d(units) for _ in range(2))
 
@@ -206,9 +204,9 @@ def _small_d(units: int) -> CoordinateLSTM:
 def _convolve_groups(x: Tensor, weights: Tensor) -> Tensor:
     """x (groups * k, i, h, w) and weights (groups, o, i, 3, 3) -> (groups * k, o, h, w), each group by its own."""
     groups, (_, i, height, width) = len(weights), x.shape
-    beside = x.view(groups, -1, i, height, width).transpose(0, 1).reshape(-1, groups * i, height, width)
+    grouped = x.view(groups, -1, i, height, width).transpose(0, 1).reshape(-1, groups * i, height, width)
     # Padded beforehand: of a map of one pixel torch cannot tell the memory format, and fails in double precision.
-    y = F.conv2d(F.pad(beside, (1, 1, 1, 1)), weights.flatten(0, 1), groups=groups)
+    y = F.conv2d(F.pad(grouped, (1, 1, 1, 1)), weights.flatten(0, 1), groups=groups)
     return y.unflatten(1, (groups, -1)).transpose(0, 1).flatten(0, 1)
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csn.baselines.embedding import EmbeddingLearner, shuffled
+from csn.baselines.embedding import EmbeddingLearner, as_sequence
 from csn.core.parts import LearnerOptions, Parts
 
 
@@ -135,9 +135,7 @@ class SNAIL(EmbeddingLearner):
 
     def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Sequence:
         """The support through every layer."""
-        x = torch.cat([embeddings, F.one_hot(labels, self.way).to(embeddings.dtype)], dim=-1)
-        if self.training:
-            x = shuffled(x)
+        x = as_sequence(embeddings, labels, self.way, shuffled=self.training)
         past = []
         for layer in self.layers:
             x, left = layer.read(x)  # type: ignore[operator]

@@ -23,7 +23,7 @@ from csn.allocator import keep_freed_memory
 from csn.classifier import saved
 from csn.classifier.encoders.encoder import Progress
 from csn.classifier.explanation import Explanation, Source, weights_of
-from csn.classifier.inputs import Prepared, as_input
+from csn.classifier.inputs import Prepared
 from csn.classifier.labels import as_labels, class_array, names_for, object_array
 from csn.classifier.opening import embeds, open_source
 from csn.classifier.pretrained import INK
@@ -32,6 +32,7 @@ from csn.classifier.sources import LearnerSource, Memory, Stripped, stripped
 from csn.classifier.sources import Source as Opened
 from csn.classifier.taskfile import read_task, readable, write_task
 from csn.classifier.unknown import threshold_of
+from csn.data.source import as_input
 from csn.learner import FewShotLearner
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import numpy as np
 from torch import Tensor
 
 from csn.classifier.inputs import each_item, one_image
+from csn.data.images.options import TYPES
 
 LONGEST = 1_000_000  # characters of a text
-PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp"}
+PICTURES = set(TYPES)
 USE_TEXT = 'X holds sentences: use encoder="text"'
 USE_PHOTOS = 'X holds pictures: use encoder="photos", or encoder="drawings" for pen drawings'
 USE_NONE = "X holds vectors, one a row: use encoder=None; reshape pictures to (n, height, width[, channels])"

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from csn.classifier.guard import is_foreign
 from csn.data.images.area import area_matrix
+from csn.data.images.options import FORMATS
 from csn.data.text.sentences import MARKERS
 from csn.learner import InputSpec
 from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 MAX_PIXELS = 32_000_000  # of one picture, before it is decoded
 MAX_SIDE = 10_000
-FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP")
 EMPTY = 0.02  # a drawing whose darkest and lightest places differ by less (of the scale) is empty paper
 FAINT = 0.5  # ink weaker than this is pencil or a grey scan: stretched to full strength
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as in pillow
@@ -72,11 +72,6 @@ def prepare_checked(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32)
 
 def _unquestioned(inputs: Tensor) -> Prepared:
     return Prepared(inputs, np.zeros(len(inputs), dtype=bool))
-
-
-def as_input(prepared: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """What the learner sees: bytes become numbers in [0, 1], as in training."""
-    return prepared.to(dtype).div_(255) if prepared.dtype == torch.uint8 else prepared
 
 
 def is_table(X: Any) -> bool:

@@ -77,7 +77,7 @@ def own(learner: FewShotLearner[Any]) -> tuple[FewShotLearner[Any], InputSpec | 
 
 def fingerprint(learner: FewShotLearner[Any]) -> str:
     """sha256 of a learner's kind, way and every weight."""
-    about = {"kind": type(learner).__name__, "way": learner.way, "attention": getattr(learner, "attention", None)}
+    about = {"kind": type(learner).__name__, "way": learner.way, "attention": learner.attention}
     return digest({name: tensor for name, tensor in learner.state_dict().items() if torch.is_tensor(tensor)}, about)
 
 

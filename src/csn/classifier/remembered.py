@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from csn.classifier.inputs import as_input
 from csn.core.memory import TaskMemory, join
+from csn.data.source import as_input
 from csn.episode import Examples
 from csn.learner import FewShotLearner
 

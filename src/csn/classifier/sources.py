@@ -13,10 +13,11 @@ from torch import Tensor
 from csn.classifier.collect import as_list, photographs, refuse_texts, texts
 from csn.classifier.encoders.encoder import Encoder, Progress
 from csn.classifier.heads import Head
-from csn.classifier.inputs import Prepared, as_input, is_table, prepare_checked
+from csn.classifier.inputs import Prepared, is_table, prepare_checked
 from csn.classifier.keyed import KeyMemory
 from csn.classifier.pretrained import INK, fingerprint
 from csn.classifier.remembered import QUERIES_PER_CALL, Remembered
+from csn.data.source import as_input
 from csn.learner import FewShotLearner, InputSpec
 
 Memory = Remembered | KeyMemory

@@ -7,6 +7,7 @@ example i. `b` tasks, `n` rows, `m` queries, `d` key size, `...` the neurons of 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -195,3 +196,12 @@ def _joined(layers: Sequence[LayerValues]) -> LayerValues:
         gates, gains = [layer.gate for layer in gated], [layer.gain for layer in gated]
         return GatedValues(torch.cat(gates, 1), torch.cat(gains, 1), gated[0].base)  # g(0) is the model's, one for all
     return DenseValues(torch.cat([layer.dense() for layer in layers], dim=1))
+
+
+def log_scale(temperature: float | None) -> nn.Parameter | None:
+    """The logarithm of a learned scale on cosines, which starts at `temperature`; None for cosines as they are."""
+    if temperature is None:
+        return None
+    if temperature <= 0:
+        raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
+    return nn.Parameter(torch.tensor(math.log(temperature)))

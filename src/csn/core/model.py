@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, treats_examples_alone
 from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, LayerInfo, write
-from csn.core.memory import Attention, MemoryFunction, TaskMemory
+from csn.core.memory import Attention, MemoryFunction, TaskMemory, log_scale
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
 from csn.core.parts import LearnerOptions, Parts, check_sizes
 from csn.core.passes import added, described_again
@@ -45,6 +44,7 @@ class CSN(FewShotLearner[TaskMemory]):
     """
 
     attends = True
+    attention: Attention
 
     def __init__(
         self,
@@ -73,9 +73,7 @@ class CSN(FewShotLearner[TaskMemory]):
         if passes < 1:
             raise ValueError(f"passes must be 1 or more, got {passes}")
         self.passes = passes
-        if temperature is not None and temperature <= 0:
-            raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
-        self.log_scale = None if temperature is None else nn.Parameter(torch.tensor(math.log(temperature)))
+        self.log_scale = log_scale(temperature)
         if guard and not memory_function.weights()[0][0].is_meta:  # weights that are loaded need no helpful start
             self.guard_initialisation()
         if quiet and not memory_function.weights()[0][0].is_meta:

@@ -53,8 +53,8 @@ class Loader:
 
     def __call__(self, options: LoadOptions) -> Any:
         """Load."""
-        given = {"nothing": {}, "progress": {"progress": options.progress}, "images": options.for_images()}
-        return pkgutil.resolve_name(self.function)(**given[self.takes], **self.options)
+        arguments = {"nothing": {}, "progress": {"progress": options.progress}, "images": options.for_images()}
+        return pkgutil.resolve_name(self.function)(**arguments[self.takes], **self.options)
 
 
 @dataclass(frozen=True)

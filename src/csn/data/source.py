@@ -173,9 +173,9 @@ class EpisodeSource:
         return as_input(self.classes.x[torch.from_numpy(rows)])
 
 
-def as_input(x: Tensor) -> Tensor:
+def as_input(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Examples as networks take them: bytes become numbers in [0, 1], anything else stays as it is."""
-    return x.float().div_(255) if x.dtype == torch.uint8 else x
+    return x.to(dtype).div_(255) if x.dtype == torch.uint8 else x
 
 
 def _class_words(data: Dataset, classes: ClassExamples) -> Tensor:

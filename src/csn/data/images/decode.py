@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from csn.data.fetch import require
+from csn.data.images.options import FORMATS
 
 MAX_BYTES = 64 << 20  # of one file, before it is read
 MAX_PIXELS = 32_000_000  # of one image, before it is decoded
-FORMATS = ("JPEG", "PNG", "WEBP")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 # One row per file: what its bytes are, how large the image was, and why it could not be read (empty if it could).
 # digest: UNREAD if another try may succeed, DAMAGED if the bytes of a member of an archive are lost.
 RECORD = np.dtype([("digest", "V16"), ("width", "u4"), ("height", "u4"), ("why", "S160")])

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from csn.data.images.decode import SUFFIXES, Place, close_archives, read_bytes, reason
+from csn.data.images.decode import Place, close_archives, read_bytes, reason
+from csn.data.images.options import TYPES
 from csn.data.source import SPLITS, Split
 
 SPLIT_NAMES: dict[str, Split] = {
@@ -80,7 +81,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
         rows = read_csv(path.read_bytes(), path.name, by_split=True)
         return _listing(*_from_rows(rows, named_members(path.parent, rows), path.name), [])
     members, outside = list_members(path)
-    wanted = [member for member in members if member.name.lower().endswith((*SUFFIXES, ".csv"))]
+    wanted = [member for member in members if member.name.lower().endswith((*TYPES, ".csv"))]
     ignored = sorted({member.name for member in members} - {member.name for member in wanted})
     by_name = {member.name: member for member in _without_root(wanted)}
     pictures = [member for member in by_name.values() if not member.name.lower().endswith(".csv")]
@@ -257,10 +258,10 @@ def _from_folders(pictures: list[Member], path: Path, seed: int) -> tuple[list[I
     layouts = "train/, val/ and test/ with a folder per class in each, or a folder per class"
     folders = {member.name: member.name.split("/")[:-1] for member in pictures}
     if not any(folders.values()):
-        raise ValueError(f"{path} holds no folders of {', '.join(SUFFIXES)} files: expected {layouts}")
-    given = {SPLIT_NAMES.get(_top(member)) for member in pictures}
-    if given & set(SPLITS):
-        if missing := [split for split in SPLITS if split not in given]:
+        raise ValueError(f"{path} holds no folders of {', '.join(TYPES)} files: expected {layouts}")
+    found = {SPLIT_NAMES.get(_top(member)) for member in pictures}
+    if found & set(SPLITS):
+        if missing := [split for split in SPLITS if split not in found]:
             raise ValueError(
                 f"{path} has folders of some splits but none of {' and '.join(missing)}: expected {layouts}"
             )

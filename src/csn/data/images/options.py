@@ -6,5 +6,17 @@ from typing import Literal
 
 BadFiles = Literal["stop", "skip"]
 Redraw = Literal["same", "pen", "any"]
+TYPES = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
+"""Kinds of image files that are read: endings of their names, and what Pillow calls them."""
+FORMATS = tuple(dict.fromkeys(TYPES.values()))
 SIZE = 84
 """Pixels on a side that images of the user's own are resized to."""

@@ -73,8 +73,8 @@ def load_strokes(*, seed: int = 0, alphabets: int = 100, characters: int = 30, d
     A class is a function of (seed, alphabet, character) alone: larger arguments only add classes and drawings. Whole
     alphabets are held out: of every twenty, sixteen are train, one is val and three are test.
     """
-    given = {"seed": seed, "alphabets": alphabets, "characters": characters, "drawings": drawings}
-    for (name, value), least in zip(given.items(), (0, FEWEST_ALPHABETS, 1, 1), strict=True):
+    sizes = {"seed": seed, "alphabets": alphabets, "characters": characters, "drawings": drawings}
+    for (name, value), least in zip(sizes.items(), (0, FEWEST_ALPHABETS, 1, 1), strict=True):
         if value < least:
             raise ValueError(f"strokes needs {name} >= {least}, got {value}: pass a larger {name}")
     members: dict[Split, list[int]] = {split: [] for split in SPLITS}
@@ -169,8 +169,8 @@ def _program(rng: _Random, alphabet: _Alphabet) -> _Program:
         least = np.inf
         for _ in range(3):
             other, theirs, mine = rng.below(s), 2 * rng.below(MIDDLE + 1), (START, START, MIDDLE, END)[rng.below(4)]
-            beside = knots[other, MIDDLE] + rng.uniform(0.2, 0.5) * np.exp(0.25j * np.pi * rng.below(8))
-            placed = shape + (knots[other, theirs] - shape[mine] if attached else beside)
+            near = knots[other, MIDDLE] + rng.uniform(0.2, 0.5) * np.exp(0.25j * np.pi * rng.below(8))
+            placed = shape + (knots[other, theirs] - shape[mine] if attached else near)
             crowd = int((np.abs(placed[:, None] - knots[:s].reshape(-1)) < 0.08).sum())
             if crowd < least:
                 least, knots[s] = crowd, placed
