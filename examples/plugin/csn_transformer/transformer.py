@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ class Transformer(BaseLearner):
         self.attention = nn.MultiheadAttention(units, 4, batch_first=True)
         self.hidden, self.back = nn.Linear(units, 2 * units), nn.Linear(2 * units, units)
         self.output = nn.Linear(units, way)
+        start_uniform(self.output)
 
     def check_input(self, x: Tensor) -> None:
         """Images of one size."""
@@ -48,6 +49,10 @@ class Transformer(BaseLearner):
 class TransformerKey(Transformer):
     """The same network as a key function: its outputs are the key."""
 
+    def __init__(self, image: tuple[int, int, int], size: int, patch: int, units: int) -> None:
+        super().__init__(image, size, patch, units, "squashed")
+        self.output.reset_parameters()
+
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         """(examples, channels, h, w) -> (examples, size)."""
         return super().forward(x).logits
@@ -62,15 +67,11 @@ class TransformerOptions(NetworkOptions):
     """
 
     name: ClassVar[str] = "transformer"
+    base_class: ClassVar[type[Any]] = Transformer
+    key_class: ClassVar[type[Any]] = TransformerKey
     patch: int = 7
     units: int = 64
 
-    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> Transformer:
-        """The network that csn adapts; its softmax layer starts at 0."""
-        base = Transformer(image_shape(spec, "network transformer"), way, self.patch, self.units, shift_rule)
-        start_uniform(base.output)
-        return base
-
-    def key_function(self, spec: InputSpec, size: int) -> TransformerKey:
-        """A network of this shape with `size` outputs."""
-        return TransformerKey(image_shape(spec, "network transformer"), size, self.patch, self.units, "squashed")
+    def input_of(self, spec: InputSpec) -> tuple[int, int, int]:
+        """The shape of images."""
+        return image_shape(spec, "network transformer")

@@ -21,9 +21,13 @@ Kind = Literal["images", "sentences"]
 
 
 class NetworkOptions(ABC):
-    """Options of an architecture, which builds a base learner and a key function of the same shape."""
+    """Options of an architecture: arguments of a base learner and of a key function of the same shape."""
 
     name: ClassVar[str]
+    base_class: ClassVar[type[Any]]
+    """Of the base learner: base_class(input, way, shift_rule=..., **options)."""
+    key_class: ClassVar[type[Any]]
+    """Of the key function: key_class(input, size=..., **options)."""
     reads: ClassVar[Kind] = "images"
     default_key: ClassVar[str] = "network"
     base_only: ClassVar[tuple[str, ...]] = ()
@@ -31,17 +35,24 @@ class NetworkOptions(ABC):
     precision: str = "float32"
     """Of the layers that no shift reaches; an architecture that offers a choice makes it a field."""
 
-    def of_both(self) -> dict[str, Any]:
-        """The options that the base learner and the key function have in common."""
-        return {name: value for name, value in vars(self).items() if name not in self.base_only}
-
     @abstractmethod
+    def input_of(self, spec: InputSpec) -> Any:
+        """What its networks have to know of their input, or a ValueError if they cannot read it."""
+
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> BaseLearner:
         """The network that CSN adapts."""
+        self._check()
+        return self.base_class(self.input_of(spec), way, shift_rule=shift_rule, **vars(self))
 
-    @abstractmethod
     def key_function(self, spec: InputSpec, size: int) -> nn.Module:
         """A network of this shape with `size` linear outputs: (examples, *input) -> (examples, size)."""
+        self._check()
+        options = {name: value for name, value in vars(self).items() if name not in self.base_only}
+        return self.key_class(self.input_of(spec), size=size, **options)
+
+    def _check(self) -> None:
+        """Every whole number is a number of layers, or of what a layer is made of."""
+        check_sizes(self, *(name for name, value in vars(self).items() if type(value) is int))
 
 
 class KeyOptions(ABC):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
-from csn.core.parts import NetworkOptions, check_sizes, image_shape
+from csn.core.parts import NetworkOptions, image_shape
 from csn.learner import InputSpec
 from csn.networks.precision import Precision, convolving_in
 
@@ -152,21 +152,17 @@ class CNNOptions(NetworkOptions):
     """
 
     name: ClassVar[str] = "cnn"
+    base_class: ClassVar[type[Any]] = CNN
+    key_class: ClassVar[type[Any]] = CNNKey
     base_only: ClassVar[tuple[str, ...]] = ("dropout",)
     filters: int = 64
     dropout: tuple[float, float, float] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     precision: Precision = "float32"
 
-    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> CNN:
-        """Five convolutions and a softmax layer."""
-        check_sizes(self, "filters")
-        return CNN(image_shape(spec, "network cnn"), way, shift_rule=shift_rule, **vars(self))
-
-    def key_function(self, spec: InputSpec, size: int) -> CNNKey:
-        """Five convolutions and a linear layer."""
-        check_sizes(self, "filters")
-        return CNNKey(image_shape(spec, "network cnn"), size=size, **self.of_both())
+    def input_of(self, spec: InputSpec) -> tuple[int, int, int]:
+        """The shape of images."""
+        return image_shape(spec, "network cnn")
 
 
 _natively: ContextVar[bool] = ContextVar("natively", default=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -71,10 +71,7 @@ class EncodedFFNOptions(SentenceNetworkOptions):
     """
 
     name: ClassVar[str] = "lstm-ffn"
+    base_class: ClassVar[type[Any]] = EncodedFFN
     base_only: ClassVar[tuple[str, ...]] = ("dropout",)
     layers: int = 2
     dropout: float = 0.0
-
-    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> EncodedFFN:
-        """An LSTM encoder and an FFN."""
-        return EncodedFFN(self.vocabulary(spec), way, shift_rule=shift_rule, **vars(self))

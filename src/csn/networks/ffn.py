@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, Activation, ShiftRule, shifted_activation, shifted_logits
-from csn.core.parts import NetworkOptions, check_sizes
+from csn.core.parts import NetworkOptions
 from csn.learner import InputSpec
 
 
@@ -96,24 +96,15 @@ class FFNOptions(NetworkOptions):
     """
 
     name: ClassVar[str] = "ffn"
+    base_class: ClassVar[type[Any]] = FFN
+    key_class: ClassVar[type[Any]] = MLPKey
     base_only: ClassVar[tuple[str, ...]] = ("dropout",)
     units: int = 128
     layers: int = 3
     dropout: float = 0.0
 
-    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> FFN:
-        """Fully connected layers."""
-        check_sizes(self, "units", "layers")
-        return FFN(_numbers(spec), way, shift_rule=shift_rule, **vars(self))
-
-    def key_function(self, spec: InputSpec, size: int) -> MLPKey:
-        """Fully connected layers with a linear output."""
-        check_sizes(self, "units", "layers")
-        return MLPKey(_numbers(spec), size=size, **self.of_both())
-
-
-def _numbers(spec: InputSpec) -> int:
-    """Of an example."""
-    if spec.vocabulary is not None:
-        raise ValueError("network ffn does not read sentences: choose lstm or lstm-ffn, or data with images")
-    return math.prod(spec.shape)
+    def input_of(self, spec: InputSpec) -> int:
+        """How many numbers an example has."""
+        if spec.vocabulary is not None:
+            raise ValueError("network ffn does not read sentences: choose lstm or lstm-ffn, or data with images")
+        return math.prod(spec.shape)

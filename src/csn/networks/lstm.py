@@ -7,7 +7,7 @@ query is shifted by step t of the support; `align` says how sentences of unequal
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import TANH, ShiftRule, shifted_logits
-from csn.core.parts import Kind, NetworkOptions, check_sizes, vocabulary_size
+from csn.core.parts import Kind, NetworkOptions, vocabulary_size
 from csn.learner import InputSpec
 from csn.networks.recurrence import Packing, lstm_layer, pack
 from csn.networks.sentences import (
@@ -148,20 +148,16 @@ class SentenceNetworkOptions(NetworkOptions):
 
     reads: ClassVar[Kind] = "sentences"
     default_key: ClassVar[str] = "neighbours"
+    key_class: ClassVar[type[Any]] = LSTMKey
     units: int = 300
     layers: int = 1
     embedding: int = 100
     embedding_dropout: float = 0.0
     until: Until = "end"
 
-    def vocabulary(self, spec: InputSpec) -> int:
-        """The number of words, once all sizes are known to be right."""
-        check_sizes(self, "units", "layers", "embedding")
+    def input_of(self, spec: InputSpec) -> int:
+        """The number of words."""
         return vocabulary_size(spec, f"network {self.name}")
-
-    def key_function(self, spec: InputSpec, size: int) -> LSTMKey:
-        """A plain LSTM and a linear layer; its embeddings are its own."""
-        return LSTMKey(self.vocabulary(spec), size=size, **self.of_both())
 
 
 @dataclass(frozen=True)
@@ -177,9 +173,6 @@ class LSTMOptions(SentenceNetworkOptions):
     """
 
     name: ClassVar[str] = "lstm"
+    base_class: ClassVar[type[Any]] = LSTM
     base_only: ClassVar[tuple[str, ...]] = ("align",)
     align: Alignment = "blank"
-
-    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> LSTM:
-        """LSTM layers and a softmax layer."""
-        return LSTM(self.vocabulary(spec), way, shift_rule=shift_rule, **vars(self))

@@ -63,9 +63,9 @@ def neighbour_ids(x: Tensor, neighbours: int) -> Tensor:
     blank = x == BLANK
     if not bool((blank.sum(1) == 1).all()):
         raise ValueError(f"keys come from the blank's neighbours: every sentence needs exactly one blank (id {BLANK})")
-    beside = torch.arange(-neighbours, neighbours + 1, device=x.device)
-    beside = beside[beside != 0] + neighbours  # in the padded row
-    return F.pad(x, (neighbours, neighbours), value=PAD).gather(1, blank.int().argmax(1)[:, None] + beside)
+    places = torch.arange(-neighbours, neighbours + 1, device=x.device)
+    places = places[places != 0] + neighbours  # in the padded row, from the blank's
+    return F.pad(x, (neighbours, neighbours), value=PAD).gather(1, blank.int().argmax(1)[:, None] + places)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
-from csn.core.parts import NetworkOptions, check_sizes, image_shape
+from csn.core.parts import NetworkOptions, image_shape
 from csn.learner import InputSpec
 from csn.networks.cnn import Norm, channels_last, check_images, normalisation
 from csn.networks.precision import Precision, convolving_in
@@ -194,6 +194,8 @@ class ResNetOptions(NetworkOptions):
     """
 
     name: ClassVar[str] = "resnet"
+    base_class: ClassVar[type[Any]] = ResNet
+    key_class: ClassVar[type[Any]] = ResNetKey
     base_only: ClassVar[tuple[str, ...]] = ("dropout",)
     width: float = 1.0
     units: int = UNITS
@@ -201,15 +203,9 @@ class ResNetOptions(NetworkOptions):
     norm: Norm = "none"
     precision: Precision = "float32"
 
-    def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> ResNet:
-        """Four residual blocks, a 1x1 convolution and two fully connected layers."""
-        check_sizes(self, "units")
-        return ResNet(image_shape(spec, "network resnet"), way, shift_rule=shift_rule, **vars(self))
-
-    def key_function(self, spec: InputSpec, size: int) -> ResNetKey:
-        """The same blocks and layers with a linear output."""
-        check_sizes(self, "units")
-        return ResNetKey(image_shape(spec, "network resnet"), size=size, **self.of_both())
+    def input_of(self, spec: InputSpec) -> tuple[int, int, int]:
+        """The shape of images."""
+        return image_shape(spec, "network resnet")
 
 
 def halve(x: Tensor) -> Tensor:

@@ -164,14 +164,11 @@ class WordKeyOptions(KeyOptions):
         vocabulary = vocabulary_size(spec, f"key {self.name}")
         if not isinstance(network, SentenceNetworkOptions):
             raise ValueError(f"key {self.name} needs a network that embeds words (lstm, lstm-ffn), got {network.name}")
+        options = dict(vars(self))
         return WordKey(
             vocabulary,
-            size=self.learned,
-            codes=self.codes,
-            code_weights=self.code_weights,
-            neighbours=self.neighbours,
-            poolings=self.poolings,
-            layers=self.layers,
+            size=options.pop("learned"),
             embedding=network.embedding,
             dropout=network.embedding_dropout,
+            **options,
         )

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -84,36 +84,14 @@ def text_dataset(
     UNKNOWN after that, which a held-out word would be anyway: exactly one BLANK in a row, and nothing gives it away.
     """
     _check_numbers(reach=(reach, 1), class_min=(class_min, 2), vocabulary_min=(vocabulary_min, 1))
-    _check_choices(
-        vocabulary=(vocabulary, Vocabulary),
-        held_out_from=(held_out_from, HeldOutFrom),
-        training_text=(training_text, TrainingText),
-    )
-    if training_text == "masked" and held_out_from == "all":
-        raise ValueError(
-            "training_text 'masked' reads sentences of held-out words: choose held_out_from 'more' with it"
-        )
+    _check_choices(vocabulary, held_out_from, training_text)
     text = _Text.of(sentences, more)
-    absent = sorted(set(test_words) - text.number.keys())
-    if absent or not test_words:
-        raise ValueError(
-            f"the {len(test_words)} test words of {name} must occur in its {text.sentences} different sentences of two "
-            f"words or more, got {len(absent)} that do not: {', '.join(absent[:5])}"
-        )
-    # The held-out words, and one of them for every sentence that has any.
-    drawn = draw_words(
-        text.counts(), val_words, val_range, seed=seed, never={*test_words, *never}, purpose="validation"
-    )
+    _check_test_words(name, text, test_words)
+    never_drawn = {*test_words, *never}
+    drawn = draw_words(text.counts(), val_words, val_range, seed=seed, never=never_drawn, purpose="validation")
     held_out: dict[Split, tuple[str, ...]] = {"val": drawn, "test": tuple(sorted(test_words))}
     numbers = {split: text.numbers(words) for split, words in held_out.items()}
-    chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
-    # What is left is the training text; its words are the vocabulary.
-    left = text.trainable.copy()
-    if training_text == "free":
-        left[text.sentence[chosen]] = False
-    if held_out_from == "more":
-        chosen = chosen[~text.trainable[text.sentence[chosen]]]
-    splits = {split: chosen[np.isin(text.word[chosen], words)] for split, words in numbers.items()}
+    splits, left = _divided(text, numbers, held_out_from, training_text)
     rest = np.flatnonzero(left[text.sentence])
     in_sentences = np.bincount(text.word[rest], minlength=len(text.words))
     in_sentences[np.concatenate(list(numbers.values()))] = 0  # of masked words, which are not to be known
@@ -245,6 +223,19 @@ class _Text:
         return x
 
 
+def _divided(
+    text: _Text, numbers: dict[Split, Ints], held_out_from: HeldOutFrom, training_text: TrainingText
+) -> tuple[dict[Split, Ints], NDArray[np.bool_]]:
+    """Pairs of the held-out splits, and which sentences are left: the training text, whose words are the vocabulary."""
+    chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
+    left = text.trainable.copy()
+    if training_text == "free":
+        left[text.sentence[chosen]] = False
+    if held_out_from == "more":
+        chosen = chosen[~text.trainable[text.sentence[chosen]]]
+    return {split: chosen[np.isin(text.word[chosen], words)] for split, words in numbers.items()}, left
+
+
 def _number(text: _Text, counts: Ints, least: int) -> Ints:
     """(different words,) ids: 3, 4, ... by falling count, then by the alphabet; -1, -2, ... where it is below `least`.
 
@@ -264,7 +255,24 @@ def _check_numbers(**options: tuple[int, int]) -> None:
             raise ValueError(f"{option} must be at least {least}, got {value}")
 
 
-def _check_choices(**options: tuple[str, Any]) -> None:
-    for option, (given, choices) in options.items():
-        if given not in get_args(choices):
-            raise ValueError(f"{option} must be one of {', '.join(get_args(choices))}, got {given!r}")
+def _check_choices(vocabulary: str, held_out_from: str, training_text: str) -> None:
+    for option, value, choices in (
+        ("vocabulary", vocabulary, get_args(Vocabulary)),
+        ("held_out_from", held_out_from, get_args(HeldOutFrom)),
+        ("training_text", training_text, get_args(TrainingText)),
+    ):
+        if value not in choices:
+            raise ValueError(f"{option} must be one of {', '.join(choices)}, got {value!r}")
+    if training_text == "masked" and held_out_from == "all":
+        raise ValueError(
+            "training_text 'masked' reads sentences of held-out words: choose held_out_from 'more' with it"
+        )
+
+
+def _check_test_words(name: str, text: _Text, words: Collection[str]) -> None:
+    absent = sorted(set(words) - text.number.keys())
+    if absent or not words:
+        raise ValueError(
+            f"the {len(words)} test words of {name} must occur in its {text.sentences} different sentences of two "
+            f"words or more, got {len(absent)} that do not: {', '.join(absent[:5])}"
+        )
