@@ -2,6 +2,7 @@
 
     python benchmarks/encoders.py --out results/encoders/encoders.json
     python benchmarks/encoders.py --sets photographs --folder my_photos/ --tasks 20
+    python benchmarks/encoders.py --table results/encoders/*.json      # the table of docs/encoders.md
 
 intents: sentences of CLINC150's domains travel, utility and work, which nothing here was chosen on; the sentences that
 are out of its scope are the unknown ones. photographs: the 20 test classes of tiny_imagenet_fewshot (the encoder was
@@ -263,7 +264,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, help="of each setting (default: 60 of 5 ways, fewer of more)")
     parser.add_argument("--time", action="store_true", help="instead, the time of the head on vectors like sentences'")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="instead, print result files as a table")
     options = parser.parse_args()
+    if options.table:
+        print(page(options.table))
+        return
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     if options.time:
@@ -279,6 +284,29 @@ def main() -> None:
     if options.out:
         about = {"queries": QUERIES, "rows": rows} | origin("python benchmarks/encoders.py")
         write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+
+
+def page(files: list[Path]) -> str:
+    """Result files as a table in Markdown: accuracy, and below it what unknown queries are told apart by."""
+    models = ("csn", "nearest", "centroid", "ridge", "logistic", "network", "hog")
+    lines = [f"| tasks | {' | '.join(models)} | csn over logistic |", "|---" * (len(models) + 2) + "|"]
+    for file in files:
+        for row in json.loads(file.read_text(encoding="utf-8"))["rows"]:
+            if "models" not in row:
+                continue
+            cells = [_cell(row["models"].get(model)) for model in models]
+            mean, interval = row["models"]["csn"]["over_logistic"]
+            name = f"{row['set']}, {row['way']}-way {row['shot']}-shot"
+            cells.append(f"{100 * mean:+.1f} ± {100 * interval:.1f}")
+            lines.append(f"| [{name}](../results/encoders/{file.name}) | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    accuracy = f"{100 * found['accuracy'][0]:.1f}"
+    return f"{accuracy}<br>{100 * found['unknown'][0]:.1f}" if "unknown" in found else accuracy
 
 
 def timed(count: int, queries: int, size: int = 384, way: int = 20) -> dict[str, Any]:

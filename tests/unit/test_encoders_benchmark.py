@@ -47,6 +47,15 @@ def test_digits_end_to_end():
     assert list(found) == models
 
 
+def test_the_page_has_the_numbers_of_the_result_files():
+    root = Path(__file__).parents[2]
+    files = [root / "results" / "encoders" / f"{name}.json" for name in ORDER]
+    assert encoders.page(files) in (root / "docs" / "encoders.md").read_text(encoding="utf-8")
+
+
+ORDER = ("intents", "photographs", "digits", "glyphs", "doodles")
+
+
 def test_a_folder_of_photographs_of_ones_own(tmp_path):
     from PIL import Image
 

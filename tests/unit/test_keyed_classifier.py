@@ -257,6 +257,21 @@ def test_pipelines_grids_and_clones() -> None:
     assert (other.encoder, other.head, other.batch_size, other.cache) == (None, "logistic", 7, False)
 
 
+def length_and_os(items: list[str]) -> list[list[int]]:
+    return [[len(item), item.count("o")] for item in items]
+
+
+def test_an_encoder_of_ones_own_is_shared_by_clones_and_goes_to_other_processes() -> None:
+    encoder = Encoder(length_and_os, kind="text")
+    texts, labels = ["o", "oo", "ooo", "aaaa", "aaaaa", "aaaaaa"], [0, 0, 0, 1, 1, 1]
+    classifier = FewShotClassifier(encoder=encoder)
+    assert clone(classifier).encoder is encoder
+    assert GridSearchCV(classifier, {"head": HEADS}, cv=3).fit(texts, labels).best_score_ > 0.9
+    there = pickle.loads(pickle.dumps(classifier.fit(texts, labels)))
+    assert there.predict(texts).tolist() == labels
+    assert there.encoder.fingerprint == encoder.fingerprint
+
+
 def test_frames_in_and_out() -> None:
     x, y = blobs()
     frame = pd.DataFrame(x, columns=[f"n{i}" for i in range(8)])

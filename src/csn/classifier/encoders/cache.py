@@ -54,6 +54,13 @@ class MemoryCache:
         self._found: OrderedDict[bytes, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: another process begins with an empty cache."""
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        MemoryCache.__init__(self)
+
     def get(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
         """The embeddings of those keys that are known."""
         with self._lock:

@@ -75,6 +75,10 @@ class Encoder:
             raise ValueError(f"the encoder gives vectors of different sizes, {sorted(sizes)}: it must give one size")
         return torch.from_numpy(np.stack(complete))  # type: ignore[arg-type]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Encoder:
+        """Itself: an encoder is never changed, and copies of a classifier share its weights and cache."""
+        return self
+
     def _batch(self, inputs: Sequence[Any], batch: Sequence[int]) -> np.ndarray:
         """(batch, d); where the encoder fails, the inputs one at a time, so that the bad one is named."""
         try:
