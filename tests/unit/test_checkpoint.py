@@ -267,6 +267,15 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
         other.resume()
 
 
+def test_resuming_beside_a_damaged_best_model_is_refused(tmp_path):
+    config = TrainConfig(tasks=8, tasks_per_step=2, validate_every=4, validation_tasks=4)
+    trainer(tmp_path, config).run()
+    best = tmp_path / "best.safetensors"
+    best.write_bytes(best.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"best\.safetensors is truncated"):
+        trainer(tmp_path, config).resume()
+
+
 def test_resuming_nothing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="there is no checkpoint"):
         trainer(tmp_path, TRAIN).resume()

@@ -26,7 +26,7 @@ from csn.core.shortcuts.products import Products, choose, chosen
 from csn.data.images.augment import augment, drawn_for_all
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
-from csn.engine.checkpoint import optimizer_tensors, restore_optimizer, save_checkpoint
+from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.distributed import ALONE, Ranks, Share, SharedError
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
@@ -113,6 +113,8 @@ class TrainingLoop(ABC):
         self.learner.load_state_dict({n[6:]: tensor for n, tensor in tensors.items() if n.startswith("model.")})
         restore_optimizer(self.optimizer, tensors)
         self.tasks, self.best, self.since_best = metadata["tasks"], metadata["best"], metadata["since_best"]
+        if self.best >= 0:  # a damaged one would stay until a better one comes, or for ever
+            self.ranks.first_only(lambda: load_checkpoint(self.folder / "best.safetensors")[1])
         self.unlogged.extend(StepReport(*values) for values in metadata.get("unlogged", ()))
         self.products = metadata.get("products", "torch")
 
