@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from toy_tables import TOY, write_result
 
-from csn.experiments.tables.files import table_files
+from csn.experiments.tables.exports import table_files
 from csn.experiments.tables.plan import plan
 from csn.plots.ablation import ArmMark, ablation_figure
 

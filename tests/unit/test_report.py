@@ -30,7 +30,7 @@ from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource
 from csn.engine.checkpoint import save_checkpoint
 from csn.engine.run import open_run
 from csn.episode import Episode, Examples
-from csn.experiments import report
+from csn.experiments import run_page
 from csn.learner import FewShotLearner, InputSpec
 from csn.networks.ffn import FFNOptions
 from csn.plots import drawing
@@ -295,7 +295,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_csn_report_of_a_run_without_results(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "png", lambda figure: b"")
+    monkeypatch.setattr(run_page, "png", lambda figure: b"")
     assert main(["report", str(run_folder), "--out", str(tmp_path / "elsewhere")]) == 0
     assert f"`csn evaluate {run_folder}`" in (tmp_path / "elsewhere" / "report.md").read_text(encoding="utf-8")
 

@@ -18,7 +18,7 @@ from csn.experiments.records.files import read_results
 from csn.experiments.records.published import published
 from csn.experiments.records.result import changes_of
 from csn.experiments.records.verify import check_summary
-from csn.experiments.tables.files import all_table_files, table_files
+from csn.experiments.tables.exports import all_table_files, table_files
 from csn.presets import preset_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,7 +174,7 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
         (
             "<!-- results compare/x mamml -->\n<!-- /results -->",
             {"compare/x.json": '{"rows": [{"learner": "maml"}]}'},
-            "compare/x has no mamml: there are maml",
+            "compare/x.json has no mamml: there are maml",
         ),
         ("", {"broken.json": "{"}, "is no result file"),
         ("", {"other.json": "[1]"}, "is no result file of csn evaluate"),
@@ -182,7 +182,7 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
         (
             "<!-- results compare/x -->\n<!-- /results -->",
             {"compare/x.json": '{"rows": [{"learner": "maml"}]}'},
-            "compare/x.json does not say accuracy, interval, time, training in a row",
+            "compare/x.json has rows that csn does not write (KeyError('accuracy')): measure again",
         ),
         (
             "<!-- results compare/x -->\n<!-- /results -->",
@@ -192,12 +192,12 @@ def test_report_fills_marked_tables_and_leaves_the_rest(tmp_path: Path, monkeypa
         (
             "<!-- results overhead -->\n<!-- /results -->",
             {"overhead.json": '{"rows": [{"tasks": "5w1s", "phase": "train", "df": [1], "gradient": [1, 2, 3]}]}'},
-            "overhead.json has no quartiles as df and gradient in a row",
+            "overhead.json has rows that csn does not write (ValueError(",
         ),
         (
             "<!-- results overhead -->\n<!-- /results -->",
             {"overhead.json": '{"rows": [{"phase": "train"}]}'},
-            "overhead.json does not say tasks, df, gradient in a row",
+            "overhead.json has rows that csn does not write (KeyError('tasks'))",
         ),
         (None, {}, "there is no page"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from toy_tables import TOY, write_result
 
-from csn.experiments.tables.files import all_table_files, table_files
+from csn.experiments.tables.exports import all_table_files, table_files
 from csn.experiments.tables.plan import plan
 
 NAME = "strokes-5w1s-prototypical-plus"

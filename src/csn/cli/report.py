@@ -9,7 +9,7 @@ from csn.cli.terminal import given, say
 from csn.data.source import EpisodeSource
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import check_vocabulary, open_run
-from csn.experiments.report import write_report
+from csn.experiments.run_page import write_report
 
 
 def report(options: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ from csn.experiments.tables.budget import (
     within_budget,
 )
 from csn.experiments.tables.cells import Cell, changed_names
-from csn.experiments.tables.files import table_files
+from csn.experiments.tables.exports import table_files
 from csn.experiments.tables.plan import plan
 
 

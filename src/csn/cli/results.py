@@ -20,7 +20,7 @@ from csn.experiments.records.files import read_results, results_in
 from csn.experiments.records.result import Result
 from csn.experiments.records.statistics import difference
 from csn.experiments.records.verify import ask_again, check_summary, checkpoint_of, is_of
-from csn.experiments.tables.files import all_table_files
+from csn.experiments.tables.exports import all_table_files
 
 
 def results(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import check_vocabulary, open_run
-from csn.experiments.report import task_figure, task_in_words
+from csn.experiments.run_page import task_figure, task_in_words
 from csn.plots.drawing import png
 from csn.plots.episodes import contact_sheet
 from csn.plots.sentences import class_table, sentence_tables

@@ -10,9 +10,8 @@ learners) or of a benchmark ("benchmarks/overhead") makes the table of that file
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from csn.experiments.markdown import (
     accuracy_table,
@@ -22,7 +21,6 @@ from csn.experiments.markdown import (
     overhead_table,
     relative,
 )
-from csn.experiments.records.checks import problem_of_comparison, problem_of_overhead
 from csn.experiments.records.files import read_result, read_results
 
 # What a word before the name of a folder makes of its results.
@@ -68,16 +66,7 @@ def _table(name: str, folder: Path, page: Path) -> str:
     writer, first, words = (first, words[0], words[1:]) if first in WRITERS and words else ("", first, words)
     file = folder / f"{first}.json"
     if file.is_file() and not writer:
-        rows = _rows(file)
-        if "learner" not in rows[0]:
-            _check(file, map(problem_of_overhead, rows))
-            return overhead_table(rows)
-        by_name = {str(row.get("learner", "")).replace(" ", "-"): row for row in rows}
-        if unknown := set(words) - set(by_name):
-            raise ValueError(f"{first} has no {', '.join(sorted(unknown))}: there are {', '.join(by_name)}")
-        shown = [row for name, row in by_name.items() if not words or name in words]
-        _check(file, map(problem_of_comparison, shown))
-        return comparison_table(shown, relative(file.with_suffix(""), page))
+        return _table_of_rows(file, words, page)
     if not (folder / first).is_dir():
         known = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir())
         raise ValueError(f"no result file is for {name!r}: there are folders {', '.join(known) or 'without results'}")
@@ -88,14 +77,18 @@ def _table(name: str, folder: Path, page: Path) -> str:
     return WRITERS[writer](rows_of, page)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a comparison or benchmark."""
-    rows = read_result(path).get("rows")
+def _table_of_rows(file: Path, learners: Sequence[str], page: Path) -> str:
+    """Of a comparison, perhaps of some learners only, or of the cost of adaptation."""
+    rows = read_result(file).get("rows")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path} has no rows of names and values: measure again, or name another file")
-    return rows
-
-
-def _check(path: Path, problems: Iterable[str]) -> None:
-    if problem := next(filter(None, problems), ""):
-        raise ValueError(f"{path} {problem}: measure again, or remove it")
+        raise ValueError(f"{file} has no rows of names and values: measure again, or name another file")
+    by_name = {str(row.get("learner", "")).replace(" ", "-"): row for row in rows}
+    if unknown := set(learners) - set(by_name):
+        raise ValueError(f"{file} has no {', '.join(sorted(unknown))}: there are {', '.join(by_name)}")
+    try:
+        if "learner" not in rows[0]:
+            return overhead_table(rows)
+        shown = [row for name, row in by_name.items() if not learners or name in learners]
+        return comparison_table(shown, relative(file.with_suffix(""), page))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{file} has rows that csn does not write ({error!r}): measure again, or remove it") from error

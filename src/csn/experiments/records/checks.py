@@ -27,8 +27,6 @@ _POSSIBLE: dict[str, dict[str, Any]] = {
     "trained": {"run": str, "checkpoint_sha256": str, "perplexity": _NUMBER},
 }
 _CHOICES = {"sampling": tuple(SOURCES), "attention": typing.get_args(Attention)}
-_ROW_OF_COMPARISON = {"learner": str, "accuracy": _NUMBER, "interval": _NUMBER, "time": dict, "training": dict}
-_ROW_OF_OVERHEAD = {"tasks": (str, int), "phase": str, "df": list, "gradient": list}
 
 
 def problem_of_result(content: Mapping[str, Any]) -> str:
@@ -75,30 +73,6 @@ def _problem_of_accuracies(summary: Mapping[str, Any], accuracies: Mapping[str, 
             return f"has no list of numbers as accuracies of {learner}"
         if len(accuracies[learner]) != tasks:
             return f"speaks of {tasks} tasks and has the accuracies of {len(accuracies[learner])} by {learner}"
-    return ""
-
-
-def problem_of_comparison(row: Mapping[str, Any]) -> str:
-    """What is wrong with a row of `csn compare`; nothing if it can be used."""
-    if wrong := [name for name, kind in _ROW_OF_COMPARISON.items() if not _is(row.get(name), kind)]:
-        return f"does not say {', '.join(wrong)} in a row"
-    if not all(_numbers(row["time"].get(phase, [0, 0, 0]), 3) for phase in ("train", "inference")):
-        return f"has no quartiles as time of {row['learner']}"
-    tasks, seconds = row["training"].get("tasks"), row["training"].get("seconds")
-    if not _is(tasks, int) or (tasks and not _is(seconds, _NUMBER)):
-        return f"does not say tasks and seconds of the training of {row['learner']}"
-    return ""
-
-
-def problem_of_overhead(row: Mapping[str, Any]) -> str:
-    """What is wrong with a row of the cost of adaptation; nothing if it can be used."""
-    if wrong := [name for name, kind in _ROW_OF_OVERHEAD.items() if not _is(row.get(name), kind)]:
-        return f"does not say {', '.join(wrong)} in a row"
-    if not all(_numbers(row.get(name, [0, 0, 0]), 3) for name in ("df", "df-end-to-end", "gradient")):
-        return "has no quartiles as df and gradient in a row"
-    peak = row.get("peak_mb", {})
-    if not isinstance(peak, dict) or not _numbers(list(peak.values())):
-        return "has no numbers as peak_mb in a row"
     return ""
 
 
