@@ -98,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15, help="turns (default: %(default)s)")
     parser.add_argument("--filters", type=int, default=64, help="default: %(default)s")
-    parser.add_argument("--out", type=Path, default=Path("results/graft.json"), help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/graft.json"), help="default: %(default)s")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
