@@ -63,6 +63,8 @@ def test_it_is_one_file_that_asks_for_nothing(file):
 def test_its_logits_and_answers_are_those_of_torch(page):
     learner, _ = open_shipped("characters")
     assert isinstance(learner, CSN)
+    kinds = {weight["kind"] for weight in page_model(learner)["described"]}
+    tolerance = 0.05 if "int8" in kinds else 0.01  # half precision, or weights of 8 bits
     tasks = EpisodeSource(load_strokes(alphabets=5, characters=8, drawings=3), "test", way=4, shot=2, queries=1, seed=0)
     same = 0
     for index in range(3):
@@ -74,7 +76,7 @@ def test_its_logits_and_answers_are_those_of_torch(page):
             expected = learner.predict(episode.query.x, join(rows))[0]
         inks, queries = ((255 * part.x[0]).round().int().flatten(1) for part in (episode.support, episode.query))
         found = torch.tensor(page.evaluate(LOGITS, [inks.tolist(), queries.tolist(), episode.support.y[0].tolist()]))
-        torch.testing.assert_close(found, expected, atol=0.01, rtol=0.0)
+        torch.testing.assert_close(found, expected, atol=tolerance, rtol=0.0)
         same += int((found[:, :4].argmax(1) == expected[:, :4].argmax(1)).sum())
     assert same == 12
 
