@@ -19,7 +19,7 @@ from csn.core.parts import NetworkOptions
 from csn.data.registry import load_data
 from csn.engine import machine
 from csn.engine.checkpoint import save_checkpoint
-from csn.engine.run import open_model
+from csn.engine.models import open_model
 from csn.engine.train import model_tensors
 from csn.episode import Episode, Examples
 from csn.experiments import compare

@@ -18,7 +18,8 @@ from csn.data.images.strokes import load_strokes
 from csn.data.registry import load_data
 from csn.data.text.toy_language import load_toy_language
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
-from csn.engine.run import new_trainer, open_run, read_log
+from csn.engine.log import read_log
+from csn.engine.run import new_trainer, open_run
 from csn.engine.train import StepReport, ValidationReport
 from csn.learner import InputSpec
 from csn.plots.episodes import learning_curve

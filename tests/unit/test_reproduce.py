@@ -15,7 +15,7 @@ from csn.cli.main import main, parser
 from csn.cli.run_cells import _start, _why
 from csn.cli.train import train_config
 from csn.engine.lock import lock_folder
-from csn.engine.run import read_log
+from csn.engine.log import read_log
 from csn.experiments.records.published import published
 from csn.experiments.tables import plan as reproduce
 from csn.experiments.tables.budget import within_budget

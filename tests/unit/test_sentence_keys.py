@@ -13,7 +13,8 @@ from torch.testing import assert_close
 from csn.building import build_learner
 from csn.config import load_preset
 from csn.data.source import Dataset
-from csn.engine.run import TrainedRun, check_vocabulary, describe_vocabulary
+from csn.engine.models import describe_vocabulary
+from csn.engine.run import TrainedRun, check_vocabulary
 from csn.learner import InputSpec
 from csn.networks.encoded import EncodedFFN
 from csn.networks.lstm import LSTM, LSTMKey

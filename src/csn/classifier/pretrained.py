@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from csn.engine.checkpoint import digest, load_checkpoint
-from csn.engine.run import TrainedRun, input_spec, open_model
+from csn.engine.models import input_spec, open_model
+from csn.engine.run import TrainedRun
 from csn.learner import FewShotLearner, InputSpec
 
 SUFFIX = ".safetensors"

@@ -23,8 +23,9 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.distributed import Ranks, connected
 from csn.engine.evaluate import EVALUATION_SEED, summarise
 from csn.engine.evaluate import evaluate as evaluate_tasks
+from csn.engine.models import input_spec
 from csn.engine.origin import check_committed
-from csn.engine.run import TrainedRun, check_history, check_vocabulary, input_spec, open_run
+from csn.engine.run import TrainedRun, check_history, check_vocabulary, open_run
 from csn.experiments.records.files import read_result
 from csn.experiments.records.protocol import QUERIES, SOURCES, setting_of
 from csn.experiments.records.writing import json_bytes, result_content

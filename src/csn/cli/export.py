@@ -9,7 +9,7 @@ from typing import Any
 from csn.classifier.pretrained import fingerprint, open_shipped, shipped_names, shipped_threshold
 from csn.cli.terminal import say
 from csn.config import merge
-from csn.engine.run import empty_learner, input_spec, open_model
+from csn.engine.models import empty_learner, input_spec, open_model
 from csn.learner import FewShotLearner
 
 

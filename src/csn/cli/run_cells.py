@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from csn.cli.terminal import progress_bar, say, stop_signal
+from csn.engine.log import read_log
 from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
 from csn.engine.pretrain import is_pretrained, pretrained_alike
-from csn.engine.run import read_log
 from csn.experiments.tables.budget import seconds_of_tasks
 from csn.experiments.tables.cells import Cell, EvaluationTasks
 from csn.experiments.tables.plan import pretrained_by

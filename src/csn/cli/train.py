@@ -16,7 +16,8 @@ from csn.cli.terminal import prepare_machine, progress_bar, say, stop_signal
 from csn.config import Config, load_preset, merge, parse_option
 from csn.data.registry import load_running_text
 from csn.engine.distributed import Ranks, connected, is_restarted
-from csn.engine.run import has_run, new_trainer, run_log
+from csn.engine.log import run_log
+from csn.engine.run import has_run, new_trainer
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
 
 

@@ -154,6 +154,8 @@ def data_entry(name: str) -> DataEntry:
 
 def as_path(name: str) -> Path | None:
     """The file or folder that a name is, if it looks like one."""
+    if not name.strip():
+        raise ValueError("the data set has an empty name: give a name of `csn data list`, or a path such as .")
     path = Path(name).expanduser()
     is_path = path.exists() or "/" in name or os.sep in name or name.endswith(TEXTS)
     return path.resolve() if is_path else None

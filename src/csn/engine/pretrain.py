@@ -27,6 +27,7 @@ from csn.config import Config, PretrainConfig, TrainConfig, config_from_json
 from csn.data.images.augment import augmented, drawn_for_all
 from csn.data.source import ClassExamples, EpisodeSource, as_input
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from csn.engine.models import checked_about
 from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
 from csn.learner import FewShotLearner
 from csn.networks.precision import convolving_in
@@ -277,7 +278,7 @@ def check_pretrained(run: Path, trainer: PretrainTrainer, config: Config) -> Pre
     found = {name: load_checkpoint(run / FOLDER / name) for name in ("best.safetensors", "last.safetensors")}
     shapes = {f"model.{name}": tensor.shape for name, tensor in trainer.learner.state_dict().items()}
     for tensors, metadata in found.values():
-        about = metadata["about"]
+        about = checked_about(run / FOLDER, metadata)
         same_input = all(about.get(name) == trainer.about.get(name) for name in ("input", "vocabulary"))
         same_network = all(name in tensors and tensors[name].shape == shape for name, shape in shapes.items())
         alike = pretrained_alike(config, config_from_json(json.dumps(about["config"])))

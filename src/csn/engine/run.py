@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib.util
 import json
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +16,24 @@ import torch
 from csn import __version__
 from csn.baselines.lstm_lm import LanguageModel
 from csn.building import build_learner
-from csn.config import Config, config_from_json, merge
+from csn.config import Config, config_from_json
 from csn.data.source import Dataset, EpisodeSource
 from csn.data.text.running import RunningText
 from csn.data.varied import VariedSource
 from csn.engine import pretrain as pretraining
-from csn.engine.checkpoint import load_checkpoint, remove_unfinished, write_atomically
+from csn.engine.checkpoint import remove_unfinished, write_atomically
 from csn.engine.distributed import ALONE, Ranks
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.language import LanguageTrainer
 from csn.engine.lengthen import lengthened, restate
 from csn.engine.lock import lock_folder
-from csn.engine.machine import check_precision, usable_precision
+from csn.engine.log import read_log
+from csn.engine.machine import check_precision
+from csn.engine.models import check_size, describe_vocabulary, open_model
 from csn.engine.origin import origin
 from csn.engine.pretrain import PretrainTrainer
-from csn.engine.train import LOG_EVERY, Listener, StepReport, Trainer, TrainingLoop, ValidationReport
-from csn.learner import FewShotLearner, InputSpec
+from csn.engine.train import Trainer, TrainingLoop
+from csn.learner import FewShotLearner
 
 VALIDATION_QUERIES = 5
 
@@ -132,6 +130,7 @@ def _built(
     """The trainer, with a pretraining before it where the configuration asks for one. It has written nothing."""
     training, validation = _sources(config, data, text)
     check_precision(config.precision, device)
+    check_size(config, data.input_spec)
     torch.manual_seed(config.train.seed)
     learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop
@@ -226,52 +225,11 @@ def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
     made = folder / "origin.json"
     try:
         trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
-    except ValueError as error:
+        if not isinstance(trained_by, dict):
+            raise ValueError("it is no JSON object")
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{made} is damaged ({error}): take another copy of it") from error
     return TrainedRun(folder, config, learner, metadata, trained_by, read_log(folder))
-
-
-def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner[Any], Config, dict[str, Any]]:
-    """A trained model from its checkpoint alone, ready to predict, with its configuration and metadata."""
-    tensors, metadata = load_checkpoint(path)
-    if "about" not in metadata:
-        raise ValueError(f"{path} holds no trained model: give the checkpoint of a run, e.g. RUN/best.safetensors")
-    about = metadata["about"]
-    config = config_from_json(json.dumps(about["config"]))
-    learner = empty_learner(_as_used(config, attention), input_spec(about))
-    learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-    return learner.eval(), config, metadata
-
-
-def _as_used(config: Config, attention: str | None) -> Config:
-    """`config` with another attention, and in a precision that this machine gains by."""
-    if attention is not None and attention != config.learner.attention:
-        config = merge(config, {"learner": {"attention": attention}})
-    if config.precision != "float32":
-        config = merge(config, {"network": {"precision": usable_precision(config.precision)}})
-    return config
-
-
-def empty_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
-    """A learner whose weights are yet to be loaded: none is drawn."""
-    with torch.device("meta"):
-        learner = build_learner(config, spec)
-    return learner.to_empty(device="cpu")
-
-
-def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
-    """How many words, and a sha256 of them in order: what a network's word ids mean."""
-    return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
-
-
-def input_spec(about: dict[str, Any]) -> InputSpec:
-    """What a run's network reads."""
-    return InputSpec(tuple(about["input"]), vocabulary_size(about))
-
-
-def vocabulary_size(about: dict[str, Any]) -> int | None:
-    """Words that a run's network knows; None where it reads no words."""
-    return about["vocabulary"]["size"] if "vocabulary" in about else None
 
 
 def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
@@ -298,67 +256,3 @@ def check_history(run: TrainedRun) -> None:
             f"{run.folder} has a model but no {' and '.join(missing)}, so that a result could not say how it was "
             f"trained: copy the whole folder of the run"
         )
-
-
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The records of log.jsonl, without a last line that was cut off."""
-    records = []
-    path = folder / "log.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        with contextlib.suppress(json.JSONDecodeError):
-            records.append(json.loads(line))
-    return records
-
-
-@contextlib.contextmanager
-def run_log(trainer: TrainingLoop) -> Iterator[Listener]:
-    """A listener that writes log.jsonl (and TensorBoard files where it is installed) of a trainer from where it is."""
-    folder, steps = trainer.folder, trainer.unlogged
-    kept = [record for record in read_log(folder) if record["tasks"] <= trainer.tasks]
-    path = folder / "log.jsonl"
-    write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-    before = kept or read_log(folder / pretraining.FOLDER)  # what came first counts as time of the run
-    earlier = before[-1]["seconds"] if before else 0.0
-    started = time.monotonic()
-    board = _tensorboard(folder)
-
-    with path.open("a", encoding="utf-8") as file:
-
-        def listener(report: StepReport | ValidationReport) -> None:
-            record: dict[str, Any] = {"tasks": report.tasks, "seconds": round(earlier + time.monotonic() - started, 1)}
-            if isinstance(report, StepReport):
-                if report.tasks // LOG_EVERY == (report.tasks - 1) // LOG_EVERY and len(steps) < LOG_EVERY:
-                    return
-                record["train"] = {
-                    "loss": sum(step.loss for step in steps) / len(steps),
-                    "accuracy": sum(step.accuracy for step in steps) / len(steps),
-                }
-                steps.clear()
-            else:
-                record["validation"] = {
-                    "accuracy": report.accuracy,
-                    "interval": report.interval,
-                    "best": report.best,
-                    **({} if report.perplexity is None else {"perplexity": report.perplexity}),
-                }
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            if board:
-                kind = "train" if "train" in record else "validation"
-                for name, value in record[kind].items():
-                    board.add_scalar(f"{kind}/{name}", float(value), report.tasks)
-
-        try:
-            yield listener
-        finally:
-            if board:
-                board.close()
-
-
-def _tensorboard(folder: Path) -> Any:
-    """A TensorBoard writer, or None where tensorboard is not installed."""
-    if importlib.util.find_spec("tensorboard") is None:
-        return None
-    from torch.utils.tensorboard.writer import SummaryWriter
-
-    return SummaryWriter(folder / "tensorboard")

@@ -30,6 +30,7 @@ from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_op
 from csn.engine.distributed import ALONE, Ranks, Share, SharedError
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
+from csn.engine.models import UNBUILT
 from csn.episode import Episode
 from csn.learner import FewShotLearner
 
@@ -105,18 +106,29 @@ class TrainingLoop(ABC):
     def resume(self, same: Callable[[dict[str, Any], dict[str, Any]], bool] = operator.eq) -> None:
         """Go on from `last.safetensors` if what it says about itself is the `same` as what this trainer would write."""
         tensors, metadata = self.ranks.loaded(self.last)
-        if not same(metadata["about"], self.about):
+        try:
+            is_same = same(metadata["about"], self.about)
+        except UNBUILT:  # the file is somebody else's
+            is_same = False
+        if not is_same:
             raise ValueError(
                 f"{self.last} belongs to another configuration: resume with the options it was trained with (at a "
                 f"constant rate also for more tasks), or train into another folder"
             )
-        self.learner.load_state_dict({n[6:]: tensor for n, tensor in tensors.items() if n.startswith("model.")})
-        restore_optimizer(self.optimizer, tensors)
-        self.tasks, self.best, self.since_best = metadata["tasks"], metadata["best"], metadata["since_best"]
+        try:
+            self.learner.load_state_dict({n[6:]: tensor for n, tensor in tensors.items() if n.startswith("model.")})
+            restore_optimizer(self.optimizer, tensors)
+            self.tasks, self.since_best = int(metadata["tasks"]), int(metadata["since_best"])
+            self.best = float(metadata["best"])
+            self.unlogged.extend(StepReport(*values) for values in metadata.get("unlogged", ()))
+            self.products = metadata.get("products", "torch")
+        except UNBUILT as error:
+            raise ValueError(
+                f"{self.last} does not hold what a training goes on from ({' '.join(str(error).split())[:200]}): take "
+                f"another copy, or train into another folder"
+            ) from error
         if self.best >= 0:  # a damaged one would stay until a better one comes, or for ever
             self.ranks.first_only(lambda: load_checkpoint(self.folder / "best.safetensors")[1])
-        self.unlogged.extend(StepReport(*values) for values in metadata.get("unlogged", ()))
-        self.products = metadata.get("products", "torch")
 
     def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
         """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
@@ -315,6 +327,14 @@ def check_counts(config: TrainConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < least:
             raise ValueError(f"train.{name} must be at least {least}, got {value}")
+    for name in ("learning_rate", "clip"):
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"train.{name} must be a number above 0, got {value}")
+    if not 0 <= config.momentum < 1:
+        raise ValueError(f"train.momentum must be at least 0 and below 1, got {config.momentum}")
+    if not 0 <= config.augment < math.inf:
+        raise ValueError(f"train.augment must be a number of at least 0, got {config.augment}")
     if config.micro_tasks is not None and (config.micro_tasks < 1 or config.tasks_per_step % config.micro_tasks):
         raise ValueError(
             f"train.micro_tasks must divide train.tasks_per_step, got {config.micro_tasks} and {config.tasks_per_step}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
+from csn.engine.log import read_log
 from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
-from csn.engine.run import TrainedRun, read_log
+from csn.engine.run import TrainedRun
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import results_in
 from csn.experiments.records.writing import checkpoint_sha256

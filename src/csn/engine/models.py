@@ -1,0 +1,143 @@
+"""Models from their checkpoints: what a file says of its network is checked before anything of its size is built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+from csn.building import build_learner
+from csn.config import Config, config_from_json, merge
+from csn.engine.checkpoint import load_checkpoint
+from csn.engine.machine import usable_precision
+from csn.learner import FewShotLearner, InputSpec
+
+# What building a network of nonsense, or loading tensors that do not fit, may end with.
+UNBUILT = (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError, AttributeError, MemoryError)
+SLACK = 64  # parameter tensors that are built and given up again
+MOST_TENSORS = 100_000  # of a network that is to be trained
+
+
+def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner[Any], Config, dict[str, Any]]:
+    """A trained model from its checkpoint alone, ready to predict, with its configuration and metadata.
+
+    The file may be anybody's: a checksum says that nobody altered it since, not who wrote it. So what it says of itself
+    is checked, and no network is built that is larger than the tensors in it.
+    """
+    tensors, metadata = load_checkpoint(path)
+    about = checked_about(path, metadata)
+    try:
+        config = config_from_json(json.dumps(about["config"]))
+        with bounded(2 * len(tensors) + SLACK, 2 * sum(tensor.numel() for tensor in tensors.values()) + 2**20):
+            learner = empty_learner(_as_used(config, attention), input_spec(about))
+        learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+    except UNBUILT as error:
+        raise ValueError(
+            f"{path} does not hold the model that it describes ({_short(error)}): take another copy, or train again"
+        ) from error
+    return learner.eval(), config, metadata
+
+
+def checked_about(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint says of its run, or a ValueError that names what is missing or of another kind."""
+    if "about" not in metadata:
+        raise ValueError(f"{path} holds no trained model: give the checkpoint of a run, e.g. RUN/best.safetensors")
+    about = metadata["about"]
+    vocabulary = about.get("vocabulary", {"size": 1}) if isinstance(about, dict) else None
+    is_whole = (
+        isinstance(about, dict)
+        and isinstance(about.get("config"), dict)
+        and isinstance(about.get("input"), list)
+        and 1 <= len(about["input"]) <= 3
+        and all(_is_size(side) for side in about["input"])
+        and isinstance(vocabulary, dict)
+        and _is_size(vocabulary.get("size"))
+    )
+    if not is_whole:
+        raise ValueError(
+            f"{path} does not say what its model reads and is made of (config, input, vocabulary): take another copy, "
+            f"or train again"
+        )
+    return about
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 < value < 2**31
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _as_used(config: Config, attention: str | None) -> Config:
+    """`config` with another attention, and in a precision that this machine gains by."""
+    if attention is not None and attention != config.learner.attention:
+        config = merge(config, {"learner": {"attention": attention}})
+    if config.precision != "float32":
+        config = merge(config, {"network": {"precision": usable_precision(config.precision)}})
+    return config
+
+
+def empty_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
+    """A learner whose weights are yet to be loaded: none is drawn."""
+    with torch.device("meta"):
+        learner = build_learner(config, spec)
+    return learner.to_empty(device="cpu")
+
+
+@contextmanager
+def bounded(tensors: int, numbers: int) -> Iterator[None]:
+    """A ValueError as soon as modules are built with more parameters than so many tensors of so many numbers."""
+    count, size, thread = 0, 0, threading.get_ident()
+
+    def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count, size
+        if parameter is None or threading.get_ident() != thread:
+            return
+        count, size = count + 1, size + parameter.numel()
+        if count > tensors or size > numbers:
+            raise ValueError(f"the network has more than {tensors} parameter tensors or {numbers} numbers in all")
+
+    handle = register_module_parameter_registration_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_size(config: Config, spec: InputSpec) -> None:
+    """Raise ValueError if this machine has no memory to train a learner: parameters, gradients and Adam's two means."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
+    try:
+        with bounded(MOST_TENSORS, memory // 16), torch.device("meta"):
+            build_learner(config, spec)
+    except (RuntimeError, ArithmeticError, TypeError, MemoryError) as error:
+        raise ValueError(f"no network of these options can be built ({_short(error)}): make it smaller") from error
+    except ValueError as error:
+        if "parameter tensors" not in str(error):
+            raise
+        raise ValueError(f"{error}, which this machine has no memory for: make it smaller") from error
+
+
+def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
+    """How many words, and a sha256 of them in order: what a network's word ids mean."""
+    return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
+
+
+def input_spec(about: dict[str, Any]) -> InputSpec:
+    """What a run's network reads."""
+    return InputSpec(tuple(about["input"]), vocabulary_size(about))
+
+
+def vocabulary_size(about: dict[str, Any]) -> int | None:
+    """Words that a run's network knows; None where it reads no words."""
+    return about["vocabulary"]["size"] if "vocabulary" in about else None
