@@ -222,7 +222,15 @@ def _add_reproduce(commands: Commands) -> None:  # type: ignore[valid-type]
         help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
         "trained on; files of other options or tests are replaced",
     )
-    reproduce.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    instead = reproduce.add_mutually_exclusive_group()
+    instead.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    instead.add_argument(
+        "--print-commands",
+        nargs="?",
+        choices=("lines", "json"),
+        const="lines",
+        help="print what trains and tests each cell, for a scheduler, in lines or as json with what each waits for",
+    )
     reproduce.add_argument(
         "--runs", type=Path, metavar="FOLDER", default=Path("runs/reproduce"), help="runs (default: %(default)s)"
     )

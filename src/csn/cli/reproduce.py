@@ -14,6 +14,7 @@ from rich.table import Table
 
 from csn.building import build_learner
 from csn.cli.data import data_name, load
+from csn.cli.print_commands import as_text, commands_of
 from csn.cli.run_cells import run_all
 from csn.cli.terminal import console, given, say
 from csn.config import DataConfig
@@ -49,6 +50,11 @@ def reproduce(options: argparse.Namespace) -> int:
         for cell in open_cells:
             check_precision(cell.config.precision, torch.device("cpu"))
     open_cells = _with_lengths(open_cells, everything, options, results)
+    if options.print_commands is not None:
+        threads = _threads(options)
+        commands = commands_of(open_cells, everything, options.runs, results, threads=threads, again=options.again)
+        say(as_text(commands, options.print_commands))
+        return 0
     _show_plan(cells, open_cells, options, results)
     if options.dry_run:
         return 0

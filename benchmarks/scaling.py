@@ -1,0 +1,166 @@
+"""How training speeds up with processes, measured here and modelled for more: python benchmarks/scaling.py.
+
+Measured: the steps of one process with as many threads, and of several processes with a thread each, one after the
+other and again. Modelled, on paper: a step of N processes takes the fixed time and the time of its tasks as measured
+here, and the time in which a ring adds up the gradients over a link of published speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from csn.building import build_learner
+from csn.config import load_preset, merge
+from csn.data.registry import load_data
+from csn.data.source import EpisodeSource
+from csn.engine.checkpoint import write_atomically
+from csn.engine.distributed import connected
+from csn.engine.origin import origin
+from csn.engine.train import Trainer
+
+PRESET, WARM_UP = "adacnn-df", 2
+# Bytes a second in one direction, and seconds until the first one arrives.
+LINKS = {
+    "NVLink 4 (450 GB/s)": (450e9, 3e-6),
+    "InfiniBand NDR (50 GB/s)": (50e9, 3e-6),
+    "Ethernet, 100 Gb/s": (12.5e9, 30e-6),
+    "Ethernet, 10 Gb/s": (1.25e9, 50e-6),
+}
+CLUSTERS = (("8 GPUs of a machine", 8, "NVLink 4 (450 GB/s)"), ("64 nodes", 64, "InfiniBand NDR (50 GB/s)"))
+CLUSTERS += (("64 nodes", 64, "Ethernet, 10 Gb/s"),)
+FASTER = (1, 100)  # than a core of this machine: a core, and what a GPU is taken to be
+
+
+def steps(tasks: int, count: int, threads: int) -> dict[str, Any]:
+    """Seconds of each of so many steps of this process or rank, and the bytes of its gradients."""
+    torch.set_num_threads(threads)
+    with connected() as ranks, tempfile.TemporaryDirectory() as scratch:
+        config = load_preset(PRESET, "plus")
+        config = merge(config, {"data": {"name": "strokes", "way": 5, "shot": 1, "queries": 5}})
+        config = merge(config, {"train": {"tasks_per_step": tasks, "tasks": 10**6}})
+        data = load_data("strokes")
+        sources = [EpisodeSource(data, split, way=5, shot=1, queries=5, seed=0) for split in ("train", "val")]
+        torch.manual_seed(0)
+        trainer = Trainer(build_learner(config, data.input_spec), config.train, *sources, Path(scratch))
+        trainer.ranks = ranks
+        trainer.learner.train()
+        seconds = []
+        for _ in range(WARM_UP + count):
+            started = time.perf_counter()
+            trainer._agreed(trainer._step(), lambda: False, False)
+            seconds.append(time.perf_counter() - started)
+        size = sum(p.numel() * p.element_size() for p in trainer.learner.parameters() if p.requires_grad)
+        return {"seconds": seconds[WARM_UP:], "bytes": size}
+
+
+def measured(world: int, threads: int, tasks: int, count: int) -> dict[str, Any]:
+    """What rank 0 of a fresh group of processes measures."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    if world > 1:
+        shared |= {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    program = [sys.executable, __file__, "--measure", str(tasks), str(count), str(threads)]
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {} for rank in range(world)]
+    processes = [subprocess.Popen(program, env={**shared, **rank}, stdout=subprocess.PIPE) for rank in ranks]
+    said = [process.communicate()[0] for process in processes]
+    if any(process.returncode for process in processes):
+        raise SystemExit(f"{world} processes failed")
+    return json.loads(said[0])
+
+
+def modelled(fixed: float, each: float, size: float, link: tuple[float, float], world: int, tasks: int) -> float:
+    """Seconds of a step: the largest share's tasks, and a ring that passes the gradients on 2 (N - 1) times."""
+    speed, latency = link
+    return fixed + each * -(-tasks // world) + 2 * (world - 1) * (size / world / speed + latency)
+
+
+def measurements(repeats: int, count: int) -> dict[str, Any]:
+    """Median seconds of a step, each arrangement measured in turn and again."""
+    arrangements: dict[tuple[int, int, int], list[float]] = {
+        (1, 1, 8): [],
+        (1, 2, 8): [],
+        (2, 1, 8): [],
+        (4, 1, 8): [],
+        (1, 1, 1): [],
+    }
+    size = 0
+    for _ in range(repeats):
+        for (world, threads, tasks), medians in arrangements.items():
+            found = measured(world, threads, tasks, count if tasks > 1 else 4 * count)
+            medians.append(statistics.median(found["seconds"]))
+            size = found["bytes"]
+    rows = [
+        {"processes": world, "threads": threads, "tasks": tasks, "seconds": statistics.median(medians), "all": medians}
+        for (world, threads, tasks), medians in arrangements.items()
+    ]
+    return {"rows": rows, "bytes": size}
+
+
+def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
+    """Speed against one process of the same kind, for more tasks in a step and more processes than there are here."""
+    alone_with = {row["tasks"]: row["seconds"] for row in rows if (row["processes"], row["threads"]) == (1, 1)}
+    eight, one = alone_with[8], alone_with[1]
+    each = (eight - one) / 7
+    fixed = max(one - each, 0.0)
+    found = []
+    for faster in FASTER:
+        for name, world, link in CLUSTERS:
+            for tasks in (8, 64, 512):
+                if tasks < world:
+                    continue
+                alone = fixed / faster + each / faster * tasks
+                together = modelled(fixed / faster, each / faster, size, LINKS[link], world, tasks)
+                case = {"cluster": name, "link": link, "faster": faster, "tasks": tasks}
+                found.append({**case, "speed": alone / together})
+    return found
+
+
+def main() -> None:
+    """Measure, model, print, and write the result file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/scaling/scaling.json"))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--measure", type=int, nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(steps(*options.measure)))
+        return
+    load = os.getloadavg()[0]
+    found = measurements(options.repeats, options.steps)
+    base = found["rows"][0]["seconds"]
+    table = Table("processes", "threads each", "tasks a step", "ms a step", "speed", title=f"{PRESET} (plus), 5-way")
+    for row in found["rows"]:
+        speed = f"{base / row['seconds']:.2f}x" if row["tasks"] == 8 else ""
+        counts = [str(row[name]) for name in ("processes", "threads", "tasks")]
+        table.add_row(*counts, f"{1000 * row['seconds']:.1f}", speed)
+    paper = model(found["rows"], found["bytes"])
+    modelled_table = Table("cluster", "link", "a process is", "tasks a step", "speed (model)")
+    for row in paper:
+        kind, speed = f"{row['faster']}x a core", f"{row['speed']:.1f}x"
+        modelled_table.add_row(row["cluster"], row["link"], kind, str(row["tasks"]), speed)
+    console = Console()
+    console.print(table, modelled_table)
+    console.print(f"{found['bytes']:,} bytes of gradients a step; load of the machine at the start {load:.1f}")
+    content = {"origin": origin("benchmarks/scaling.py"), "load": load, **found, "model": paper, "links": LINKS}
+    write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
