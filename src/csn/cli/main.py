@@ -111,6 +111,13 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
         metavar="RUN",
         help="begin with the pretrained network of RUN instead of pretraining again",
     )
+    train.add_argument(
+        "--data-on",
+        choices=("auto", "device", "host", "stream"),
+        default="auto",
+        help="where training examples are kept: on the device where they fit (auto), or images of a path that are "
+        "decoded only when a task asks for them (stream)",
+    )
     _add_devices(train)
     _add_machine(train)
 

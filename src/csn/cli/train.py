@@ -14,9 +14,14 @@ from csn.cli.data import data_name, load
 from csn.cli.launch import launch
 from csn.cli.terminal import prepare_machine, progress_bar, say, stop_signal
 from csn.config import Config, load_preset, merge, parse_option
-from csn.data.registry import load_running_text
+from csn.data.images.options import SIZE
+from csn.data.images.streaming import stream_images
+from csn.data.registry import TEXTS, as_path, load_running_text
+from csn.data.source import Dataset
+from csn.data.text.running import RunningText
 from csn.engine.distributed import Ranks, connected, is_restarted
 from csn.engine.log import run_log
+from csn.engine.placement import placed
 from csn.engine.run import has_run, new_trainer
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
 
@@ -37,8 +42,9 @@ def _train(options: argparse.Namespace, ranks: Ranks) -> int:
         device = prepare_machine(options, ranks)
     folder = options.out or Path("runs") / _run_name(config)
     resume = options.resume or ((options.restartable or is_restarted()) and has_run(folder))
-    is_text = config.learner.trained_on == "text"
-    loaded = ranks.prepared(lambda: load_running_text(config.data.name) if is_text else load(config.data))
+    loaded = ranks.prepared(lambda: _loaded(config, options.data_on))
+    if isinstance(loaded, Dataset):
+        loaded = placed(loaded, device, options.data_on)
     trainer = new_trainer(
         config, loaded, folder, device=device, resume=resume, pretrained=options.pretrained, ranks=ranks
     )
@@ -53,6 +59,18 @@ def _train(options: argparse.Namespace, ranks: Ranks) -> int:
     again = shlex.join([*(word for word in options.arguments if word != goes_on), goes_on])
     say(f"go on with: csn {again if outcome == 'interrupted' else f'evaluate {folder}'}")
     return should_stop.status if outcome == "interrupted" else 0
+
+
+def _loaded(config: Config, where: str) -> Dataset | RunningText:
+    """The data, or where to read them from when a task asks for them."""
+    if config.learner.trained_on == "text":
+        return load_running_text(config.data.name)
+    if where != "stream":
+        return load(config.data)
+    path = as_path(config.data.name)
+    if path is None or path.name.endswith(TEXTS):
+        raise ValueError(f"--data-on stream is for images of a path, got --data {config.data.name}: leave it out")
+    return stream_images(path, size=config.data.image_size or SIZE)
 
 
 def train_config(options: argparse.Namespace) -> Config:

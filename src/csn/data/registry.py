@@ -173,7 +173,10 @@ def own_entry(path: Path) -> DataEntry:
 
     def load(options: LoadOptions) -> Dataset:
         from csn.data.images.folder import load_images
+        from csn.data.images.streaming import is_archived, stream_images
 
+        if is_archived(path):
+            return stream_images(path, size=options.image_size or SIZE)
         return load_images(path, **options.for_images() | {"size": options.image_size or SIZE})
 
     return DataEntry("images of your own", load, resizable=True)

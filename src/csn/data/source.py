@@ -27,11 +27,13 @@ class ClassExamples:
 
     x: (examples, *input), uint8 images (0 is background) or any tensor used as it is; the rows of class c are
     consecutive and follow those of class c - 1. counts: (classes,) rows of each class. names: one per class, unique.
+    device: where examples are wanted; None for where they are.
     """
 
     x: Tensor
     counts: np.ndarray
     names: tuple[str, ...]
+    device: torch.device | None = None
 
     def __post_init__(self) -> None:
         if len(self.counts) != len(self.names) or int(self.counts.sum()) != len(self.x):
@@ -46,6 +48,14 @@ class ClassExamples:
         """The number of classes."""
         return len(self.names)
 
+    def at(self, rows: Tensor | np.ndarray) -> Tensor:
+        """Examples of these rows, of any shape: (..., *input), as networks take them, on the device."""
+        picked = self.x[torch.as_tensor(rows).to(self.x.device)]
+        if self.device is not None and self.device != picked.device:
+            picked = picked.pin_memory() if self.device.type == "cuda" else picked
+            picked = picked.to(self.device, non_blocking=True)  # as bytes, a quarter of the numbers
+        return as_input(picked)
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """sha256 of names, counts and examples: two splits of one fingerprint hold the same.
@@ -54,7 +64,7 @@ class ClassExamples:
         """
         digest = hashlib.sha256(json.dumps([self.names, self.counts.tolist(), list(self.x.shape)]).encode())
         for rows in self.x.split(1000):
-            digest.update((known(rows) if rows.dtype == torch.int64 else rows).contiguous().numpy().tobytes())
+            digest.update((known(rows) if rows.dtype == torch.int64 else rows).contiguous().cpu().numpy().tobytes())
         return digest.hexdigest()
 
 
@@ -152,6 +162,7 @@ class EpisodeSource:
             Examples(self._shown(support), self.labels(tasks, self.shot)),
             Examples(self.examples(query), self.labels(tasks, self.queries)),
             self.way,
+            check=self.classes.x.dtype != torch.uint8,  # bytes are always finite, and a device need not be asked
         )
 
     def batch_rows(self, first: int, tasks: int) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +181,7 @@ class EpisodeSource:
 
     def examples(self, rows: np.ndarray) -> Tensor:
         """Rows of any shape -> (..., *input)."""
-        return as_input(self.classes.x[torch.from_numpy(rows)])
+        return self.classes.at(rows)
 
 
 def as_input(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

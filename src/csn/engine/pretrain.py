@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from csn.baselines.matching import MatchingNetwork
 from csn.config import Config, PretrainConfig, TrainConfig, config_from_json
 from csn.data.images.augment import augmented, drawn_for_all
-from csn.data.source import ClassExamples, EpisodeSource, as_input
+from csn.data.source import ClassExamples, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.models import checked_about
 from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
@@ -175,9 +175,9 @@ class PretrainTrainer(TrainingLoop):
 
     def _examples(self, rows: Tensor) -> Tensor:
         """Training examples; rows beyond their number are their mirror images."""
-        x, mirrored = as_input(self.classes.x[rows % len(self.classes.x)]), rows >= len(self.classes.x)
+        x, mirrored = self.classes.at(rows % len(self.classes.x)), rows >= len(self.classes.x)
         if mirrored.any():
-            x = torch.where(mirrored[:, None, None, None], x.flip(-1), x)
+            x = torch.where(mirrored[:, None, None, None].to(x.device), x.flip(-1), x)
         return x
 
     def _validate(self) -> ValidationReport:

@@ -17,6 +17,7 @@ from csn import __version__
 from csn.baselines.lstm_lm import LanguageModel
 from csn.building import build_learner
 from csn.config import Config, config_from_json
+from csn.data.images.streaming import AheadSource, StreamedExamples
 from csn.data.source import Dataset, EpisodeSource
 from csn.data.text.running import RunningText
 from csn.data.varied import VariedSource
@@ -202,11 +203,12 @@ def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
 
 def _sources(
     config: Config, data: Dataset, text: RunningText | None
-) -> tuple[EpisodeSource | VariedSource, EpisodeSource]:
+) -> tuple[EpisodeSource | VariedSource | AheadSource, EpisodeSource]:
     """Training and validation tasks; a language model is told words, and asked one sentence of each."""
     tasks, way, shot = config.data, config.data.way, config.data.shot
     source = VariedSource if tasks.vary else EpisodeSource
-    training = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
+    drawn = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
+    training = AheadSource(drawn) if isinstance(data.splits["train"], StreamedExamples) else drawn
     validation = EpisodeSource(
         data,
         "val",

@@ -24,6 +24,7 @@ from csn.allocator import keep_freed_memory
 from csn.config import TrainConfig
 from csn.core.shortcuts.products import Products, choose, chosen
 from csn.data.images.augment import augment, drawn_for_all
+from csn.data.images.streaming import AheadSource
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
@@ -134,7 +135,8 @@ class TrainingLoop(ABC):
         """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
         tell = listener or (lambda report: None)
         self.check_shares()
-        choose(self.products)
+        # What a probe finds faster may differ from one process to the next, and they are to compute alike.
+        choose(self.products if self.ranks.is_alone else self.products or self.ranks.first_only(chosen))
         self.learner.train()
         saved = time.monotonic()
         is_stopped = not self.ranks.is_alone and self.ranks.stopped(should_stop())
@@ -281,7 +283,7 @@ class Trainer(TrainingLoop):
         self,
         learner: FewShotLearner[Any],
         config: TrainConfig,
-        training: EpisodeSource | VariedSource,
+        training: EpisodeSource | VariedSource | AheadSource,
         validation: EpisodeSource,
         folder: Path,
         *,

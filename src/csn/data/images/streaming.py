@@ -1,0 +1,194 @@
+"""Image sets that are larger than memory and disk cache: images are read and decoded when a task asks for them.
+
+A task is a function of (seed, i), so the images of later steps are known: threads decode them while the loop computes.
+What is kept is the steps that are decoded ahead, whatever the size of the set. It may be anything that
+csn.data.images.files lists, or tar archives of files `KEY.jpg` with their classes in `KEY.cls`, as WebDataset writes
+them; without those a file's folder is its class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csn.data.images.decode import MAX_BYTES, SUFFIXES, Place, decode, read_bytes, reason
+from csn.data.images.files import SPLIT_SEED, ImageFile, list_images, split_classes
+from csn.data.images.folder import LEAST_IMAGES
+from csn.data.images.options import SIZE
+from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource, as_input
+from csn.data.varied import VariedSource
+from csn.episode import Episode
+
+AHEAD = 3  # steps that are decoded before they are asked for
+WORKERS = 4  # threads that decode; pillow lets others run meanwhile
+
+
+class Part(NamedTuple):
+    """A file in a tar archive: the archive, where its bytes begin, and how many they are."""
+
+    path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class StreamedExamples(ClassExamples):
+    """Images that are decoded when they are asked for. x has their shape and type, and holds none of them.
+
+    places: where each is. size: pixels on a side. pool: the threads that decode.
+    """
+
+    places: Sequence[Place | Part] = ()
+    size: int = SIZE
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS), compare=False, repr=False)
+
+    def at(self, rows: Tensor | np.ndarray) -> Tensor:
+        """Examples of these rows, of any shape: (..., *input), as networks take them; each is decoded once."""
+        asked = np.asarray(rows)
+        unique, back = np.unique(asked, return_inverse=True)
+        images = torch.from_numpy(np.stack(list(self.pool.map(self._decoded, unique.tolist()))))
+        return as_input(images[torch.from_numpy(back.reshape(asked.shape))])
+
+    def _decoded(self, row: int) -> np.ndarray:
+        place = self.places[row]
+        try:
+            return decode(_content(place), self.size)[0]
+        except Exception as error:  # damaged files make pillow raise almost anything
+            where = place.path if isinstance(place, Part) or place.member is None else f"{place.path}/{place.member}"
+            raise ValueError(f"{where}: {reason(error)}; correct it, or leave it out of the set") from error
+
+    @property
+    def fingerprint(self) -> str:
+        """Of names and places: to read every image would take as long as training on it."""
+        digest = hashlib.sha256(str([self.names, self.counts.tolist(), self.size]).encode())
+        for place in self.places:
+            digest.update(str(place._replace(path=Path(place.path).name)).encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+
+def _content(place: Place | Part) -> bytes:
+    if isinstance(place, Place):
+        return read_bytes(place)
+    if place.length > MAX_BYTES:
+        raise ValueError(f"{place.length:,} bytes are too many for an image, at most {MAX_BYTES:,} are read")
+    handle = os.open(place.path, os.O_RDONLY)
+    try:
+        return os.pread(handle, place.length, place.offset)
+    finally:
+        os.close(handle)
+
+
+def stream_images(path: Path, *, size: int = SIZE, seed: int = SPLIT_SEED) -> Dataset:
+    """A data set of the images at `path`, of which none is read before a task asks for it."""
+    if size < 8 or size > 1024:
+        raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
+    images = _of_archives(_archives(path), seed) if is_archived(path) else _of_listing(path, seed)
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="decode")
+    splits = {}
+    for split in SPLITS:
+        own = [image for image in images if image.split == split]
+        counts = Counter(image.label for image in own)
+        if not counts or min(counts.values()) < LEAST_IMAGES:
+            raise ValueError(f"split {split!r} of {path.name} needs classes of {LEAST_IMAGES} images or more each")
+        x = torch.empty((len(own), 3, size, size), dtype=torch.uint8, device="meta")
+        places = [image.place for image in own]
+        splits[split] = StreamedExamples(
+            x, np.array(list(counts.values())), tuple(counts), places=places, size=size, pool=pool
+        )
+    return Dataset(path.name, splits)
+
+
+def is_archived(path: Path) -> bool:
+    """Whether a path is a tar archive, or a folder of them."""
+    return bool(_archives(path))
+
+
+def _archives(path: Path) -> list[Path]:
+    return sorted(path.glob("*.tar")) if path.is_dir() else [path] * (path.suffix == ".tar")
+
+
+class _Image(NamedTuple):
+    place: Place | Part
+    label: str
+    split: str
+
+
+def _of_listing(path: Path, seed: int) -> list[_Image]:
+    listing = list_images(path, seed=seed)
+    if listing.problems:
+        raise ValueError(f"{path.name}: {listing.problems[0].where}: {listing.problems[0].why}; correct it first")
+    return [_image(image) for image in listing.images]
+
+
+def _image(image: ImageFile) -> _Image:
+    return _Image(image.place, image.label, image.split)
+
+
+def _of_archives(archives: Sequence[Path], seed: int) -> list[_Image]:
+    """Images of tar archives, sorted by class; classes come from `KEY.cls`, or from folders."""
+    found: list[tuple[str, str, Part]] = []
+    for path in archives:
+        try:
+            with tarfile.open(path, "r:") as archive:
+                members = [member for member in archive if member.isfile()]
+                keys = {member.name: member for member in members}
+                for member in members:
+                    stem, _, suffix = member.name.rpartition(".")
+                    if f".{suffix.lower()}" not in SUFFIXES:
+                        continue
+                    said = keys.get(f"{stem}.cls")
+                    label = _label(archive, said) if said else member.name.rpartition("/")[0].rpartition("/")[2]
+                    found.append(
+                        (label, f"{path.name}/{member.name}", Part(str(path), member.offset_data, member.size))
+                    )
+        except (tarfile.TarError, OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} cannot be read as a tar archive ({error}): take another copy") from error
+    split_of = split_classes({label for label, _, _ in found}, archives[0].parent, seed)
+    found.sort(key=lambda each: each[:2])
+    return [_Image(part, label, split_of[label]) for label, _, part in found]
+
+
+def _label(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
+    handle = archive.extractfile(member)
+    assert handle is not None
+    return handle.read(1000).decode().strip()
+
+
+class AheadSource:
+    """Batches of a source, made by a thread some steps before the loop asks for them."""
+
+    def __init__(self, source: EpisodeSource | VariedSource, ahead: int = AHEAD) -> None:
+        self.source, self.ahead = source, ahead
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._waiting: deque[tuple[tuple[Any, ...], Future[Episode]]] = deque()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
+        """As of the source. The next batches are taken to be of as many tasks."""
+        wanted = (first, tasks, part.start, part.stop)
+        while self._waiting and self._waiting[0][0] != wanted:
+            self._waiting.popleft()[1].cancel()  # the training went on from elsewhere
+        if not self._waiting:
+            self._ask(first, tasks, part)
+        _, found = self._waiting.popleft()
+        start = self._waiting[-1][0][0] + tasks if self._waiting else first + tasks
+        for later in range(start, first + (self.ahead + 1) * tasks, tasks):
+            self._ask(later, tasks, part)
+        return found.result()
+
+    def _ask(self, first: int, tasks: int, part: slice) -> None:
+        key = (first, tasks, part.start, part.stop)
+        self._waiting.append((key, self._thread.submit(self.source.batch, first, tasks, part)))

@@ -1,0 +1,38 @@
+"""Where training examples are kept: one table of bytes on the device that computes, or in the host's memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from csn.data.source import Dataset
+
+SHARE = 0.5  # of a device's free memory that examples may take
+
+
+def placed(data: Dataset, device: torch.device, where: str = "auto") -> Dataset:
+    """The data with their training and validation examples where steps are to gather them from.
+
+    where: "device"; "host", from where each step's examples go to the device as bytes, pinned and asynchronous; or
+    "auto", the device where they fit into half of its free memory. Streamed examples stay where they are.
+    """
+    if device.type == "cpu" or where == "stream":
+        return data
+    size = sum(classes.x.nbytes for split, classes in data.splits.items() if split != "test")
+    fits = size <= SHARE * free_memory(device)
+    if where == "device" and not fits:
+        raise ValueError(
+            f"{data.name} takes {size >> 20:,} MB, more than half of what is free on {device}: give --data-on host"
+        )
+    on = device if where == "device" or (where == "auto" and fits) else torch.device("cpu")
+    splits = {
+        split: classes if split == "test" else dataclasses.replace(classes, x=classes.x.to(on), device=device)
+        for split, classes in data.splits.items()
+    }
+    return dataclasses.replace(data, splits=splits)
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes; of devices that do not tell, no limit."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")
