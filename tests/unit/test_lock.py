@@ -54,6 +54,7 @@ def test_a_closed_terminal_asks_to_stop_unless_it_is_ignored():
         with stop_signal() as should_stop:
             os.kill(os.getpid(), signal.SIGHUP)
             assert should_stop()
+            assert should_stop.status == 75  # start it again
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
         with stop_signal() as should_stop:
             os.kill(os.getpid(), signal.SIGHUP)
@@ -66,6 +67,7 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_at_once(capsys):
     with stop_signal() as should_stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert should_stop()
+        assert should_stop.status == 130
         assert "Ctrl-C again ends at once, without saving" in capsys.readouterr().out
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

@@ -17,8 +17,8 @@ from typing import Any
 from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
 from csn.data.registry import DATASETS, data_entry
 from csn.engine.evaluate import EVALUATION_SEED
+from csn.engine.optimizing import check_counts
 from csn.engine.pretrain import is_pretrained, pretrained_alike
-from csn.engine.train import check_counts
 from csn.experiments.records.files import results_in
 from csn.experiments.records.result import Result, changes_of, option_label
 from csn.experiments.tables.cells import LENGTH, STATED, Cell, EvaluationTasks

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from csn.config import TrainConfig
 from csn.core.model import CSN
-from csn.engine.train import build_optimizer
+from csn.engine.optimizing import build_optimizer
 from csn.episode import Episode
 from csn.learner import EpisodeOutput
 from csn.networks.lstm import LSTM
