@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csn.data.images.decode import MAX_BYTES, SUFFIXES, Place, decode, read_bytes, reason
+from csn.data.images.decode import MAX_BYTES, Place, decode, read_bytes, reason
 from csn.data.images.files import SPLIT_SEED, ImageFile, list_images, split_classes
 from csn.data.images.folder import LEAST_IMAGES
-from csn.data.images.options import SIZE
+from csn.data.images.options import SIZE, TYPES
 from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource, as_input
 from csn.data.varied import VariedSource
 from csn.episode import Episode
@@ -145,7 +145,7 @@ def _of_archives(archives: Sequence[Path], seed: int) -> list[_Image]:
                 keys = {member.name: member for member in members}
                 for member in members:
                     stem, _, suffix = member.name.rpartition(".")
-                    if f".{suffix.lower()}" not in SUFFIXES:
+                    if f".{suffix.lower()}" not in TYPES:
                         continue
                     said = keys.get(f"{stem}.cls")
                     label = _label(archive, said) if said else member.name.rpartition("/")[0].rpartition("/")[2]
