@@ -49,8 +49,11 @@ def what_the_files_say() -> frozenset[str]:
         asked = seeds[0].content["evaluation"]
         key = (seeds[0].data, seeds[0].tasks, asked["seed"], asked["queries"], accuracies.shape[1])
         on_same_tasks[key] += [*accuracies, accuracies.mean(0)]
-    characters = json.loads((ROOT / "results/benchmarks/characters.json").read_text(encoding="utf-8"))
-    said = {in_words(*row["accuracy"]) for row in characters["rows"]}
+    characters, drawings = (
+        json.loads((ROOT / f"results/benchmarks/{name}.json").read_text(encoding="utf-8"))
+        for name in ("characters", "drawings")
+    )
+    said = {in_words(*row["accuracy"]) for row in (*characters["rows"], *drawings["rows"])}
     said |= {in_words(*share) for tasks in characters["unknown"]["tasks"].values() for share in tasks.values()}
     said |= {number for models in published().values() for cells in models.values() for number in cells.values()}
     for alike in on_same_tasks.values():
