@@ -302,9 +302,9 @@ def split_classes(classes: set[str], where: object, seed: int = SPLIT_SEED) -> d
 
 def _listing(images: list[ImageFile], problems: list[Problem], ignored: list[str]) -> Listing:
     shown = [image._replace(name=_printable(image.name), label=_printable(image.label)) for image in images]
-    order = sorted(shown, key=lambda image: (SPLITS.index(image.split), image.label, image.name))
+    shown.sort(key=lambda image: (SPLITS.index(image.split), image.label, image.name))
     wrong = tuple(Problem(_printable(where), why) for where, why in problems)
-    return Listing(tuple(order), wrong, tuple(map(_printable, ignored)))
+    return Listing(tuple(shown), wrong, tuple(map(_printable, ignored)))
 
 
 def _printable(name: str) -> str:
@@ -314,8 +314,6 @@ def _printable(name: str) -> str:
 
 def _is_hidden(name: str) -> bool:
     """Files that systems leave behind: .DS_Store, ._x.jpg, __MACOSX/."""
-    if not name.startswith((".", "__MACOSX")) and "/." not in name:
-        return False
     return any(part.startswith((".", "__MACOSX")) for part in name.split("/") if part != "..")
 
 
@@ -326,8 +324,7 @@ def _top(member: Member) -> str:
 
 def _below(folder: str, member: Member) -> Member:
     """A member of folder.zip as a file of a folder, where the archive does not name that folder itself."""
-    inside = member.name if member.name.startswith(f"{folder}/") else f"{folder}/{member.name}"
-    return member._replace(name=inside)
+    return member if member.name.startswith(f"{folder}/") else member._replace(name=f"{folder}/{member.name}")
 
 
 def _without_root(members: list[Member]) -> list[Member]:
