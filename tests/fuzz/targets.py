@@ -37,6 +37,7 @@ from csn.data.images.mini_imagenet import _checked
 from csn.data.images.plain_pickle import read_plain_pickle
 from csn.data.text.files import read_sentences
 from csn.engine.checkpoint import load_checkpoint
+from csn.engine.run import open_model
 from csn.experiments.records.files import FORMAT, results_in
 from csn.learner import InputSpec
 
@@ -146,6 +147,10 @@ def _checkpoints() -> list[bytes]:
 
 def _checkpoint(content: bytes) -> None:
     load_checkpoint(_file(content, "best.safetensors"))
+
+
+def _model(content: bytes) -> None:
+    open_model(_file(content, "best.safetensors"))
 
 
 @functools.cache
@@ -311,6 +316,7 @@ TARGETS = {
     "pickle": Target(_pickle, _pickles),
     "task_file": Target(_task, _tasks, functools.partial(_restructured, _tasks)),
     "checkpoint": Target(_checkpoint, _checkpoints, functools.partial(_restructured, _checkpoints)),
+    "model": Target(_model, _checkpoints, functools.partial(_restructured, _checkpoints)),
     "result_file": Target(_result, _results, functools.partial(_json_variants, _results)),
     "config": Target(
         lambda content: config_from_json(content.decode("utf-8")), _configs, functools.partial(_json_variants, _configs)
