@@ -1,0 +1,44 @@
+"""docs/hardening.md has the numbers of the result file, and they are whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("hardening", ROOT / "tools" / "hardening.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_the_numbers_of_the_result_file(tool):
+    rows = json.loads(tool.RESULTS.read_text(encoding="utf-8"))["rows"]
+    page = tool.PAGE.read_text(encoding="utf-8")
+    assert tool.filled(page, rows) == page, "run python tools/hardening.py"
+    assert all(0 <= row["held"] <= row["tries"] and row["minutes"] >= 0 and len(row["commit"]) == 40 for row in rows)
+
+
+def test_what_the_attacks_write_becomes_rows(tool):
+    crashes = [
+        {"seed": "a", "code": 1, "said": "Traceback"},
+        {"seed": "b", "code": -11, "said": ""},
+        {"seed": "c", "code": -14, "said": ""},
+        {"seed": "d", "code": 70, "said": "libFuzzer: timeout"},
+    ]
+    fuzz = [{"target": "csv", "engine": "random", "tries": 10, "minutes": 1.5, "crashes": crashes}]
+    api = {"cases": 7, "minutes": 2, "statuses": {"200": 4, "500": 1, "503": 2}}
+    [first, second] = tool.rows_of([fuzz, api])
+    assert (first["attack"], first["tries"], first["held"]) == ("lists in CSV", 10, 8)
+    assert (second["tries"], second["held"]) == (7, 6)
+    lines = tool.table([first | {"commit": "0" * 40}]).splitlines()
+    assert lines[-1] == "| lists in CSV | 10 | 8 | 1.5 | `0000000` |"
