@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-import warnings
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +20,17 @@ from torch import Tensor
 
 from csn.allocator import keep_freed_memory
 from csn.classifier import saved
+from csn.classifier.answering import (
+    answered,
+    as_columns,
+    explanations,
+    in_order,
+    left,
+    probabilities,
+    warn_of_photographs,
+)
 from csn.classifier.encoders.encoder import Progress
-from csn.classifier.explanation import Explanation, Source, weights_of
+from csn.classifier.explanation import Explanation
 from csn.classifier.inputs import Prepared
 from csn.classifier.labels import as_labels, class_array, names_for, object_array
 from csn.classifier.opening import embeds, open_source
@@ -30,7 +38,7 @@ from csn.classifier.pretrained import INK
 from csn.classifier.remembered import Remembered
 from csn.classifier.sources import LearnerSource, Memory, Stripped, stripped
 from csn.classifier.sources import Source as Opened
-from csn.classifier.taskfile import read_task, readable, write_task
+from csn.classifier.taskfile import read_task, write_task
 from csn.classifier.unknown import threshold_of
 from csn.data.source import as_input
 from csn.learner import FewShotLearner
@@ -129,23 +137,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("forget takes either a label or indices=, got " + ("both" if indices else "neither"))
         chosen = None if indices is None else [indices] if isinstance(indices, int) else list(indices)
         self._memory(empty=True)
-        return self._changed(lambda memory: memory.kept(_left(memory, label, chosen)))
+        return self._changed(lambda memory: memory.kept(left(memory, label, chosen)))
 
     def predict(self, X: Any) -> np.ndarray:
         """(m,) labels; with an `unknown_threshold`, an object array with None for what is like nothing remembered."""
         memory, prepared = self._queries(X)
-        queries = self._opened.queries(prepared.inputs)
-        return self._answers(memory, prepared, queries, _probabilities(memory, queries))
+        return answered(memory, prepared, self._opened.queries(prepared.inputs), threshold_of(self, memory))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(m, classes) probabilities in the order of `classes_`; they do not know of unknown inputs."""
         memory, prepared = self._queries(X)
-        return _probabilities(memory, self._opened.queries(prepared.inputs))
+        return probabilities(memory, self._opened.queries(prepared.inputs))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """(m, classes) log probabilities in the order of `classes_`; of two classes, (m,) log odds of the second."""
         memory, prepared = self._queries(X)
-        logs = _sorted(memory, memory.log_probabilities(self._opened.queries(prepared.inputs)).numpy())
+        logs = in_order(memory, memory.log_probabilities(self._opened.queries(prepared.inputs)).numpy())
         return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -173,24 +180,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         regression does not tell.
         """
         memory, prepared = self._queries(X)
-        queries = self._opened.queries(prepared.inputs)
-        all_pushes = memory.pushes(queries)
-        similarity, threshold = memory.similarity(queries).tolist(), threshold_of(self, memory)
-        names = class_array(memory.labels).tolist()
-        found = []
-        for i, (row, pushes) in enumerate(zip(_probabilities(memory, queries), all_pushes, strict=True)):
-            known = threshold is None or (similarity[i] >= threshold and not prepared.foreign[i])
-            weights = weights_of(pushes)
-            sources = [Source(j, memory.labels[j], weights[j], push, memory.names[j]) for j, push in pushes.items()]
-            found.append(
-                Explanation(
-                    names[int(row.argmax())] if known else None,
-                    dict(zip(names, row.tolist(), strict=True)),
-                    similarity[i],
-                    tuple(sorted(sources, key=lambda source: (-source.weight, -source.push))),
-                )
-            )
-        return found
+        return explanations(memory, prepared, self._opened.queries(prepared.inputs), threshold_of(self, memory))
 
     def explain_figure(self, X: Any, *, title: str = "") -> Figure:
         """A picture of `explain`, of drawings: a row per input, with the examples that it was recognised by."""
@@ -211,16 +201,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """A data frame with a row for each input: its label, and the example that spoke most for it."""
         memory, prepared = self._queries(X)
         queries = self._opened.queries(prepared.inputs)
-        proba = _probabilities(memory, queries)
-        most = [max(pushes, key=pushes.__getitem__) if pushes else None for pushes in memory.pushes(queries)]
-        return importlib.import_module(frame).DataFrame(
-            {
-                "label": self._answers(memory, prepared, queries, proba).tolist(),
-                "probability": proba.max(1),
-                "similarity": memory.similarity(queries).numpy(),
-                "most_like": [None if i is None else memory.names[i] or str(i) for i in most],
-            }
-        )
+        columns = as_columns(memory, prepared, queries, threshold_of(self, memory))
+        return importlib.import_module(frame).DataFrame(columns)
 
     def kneighbors(
         self, X: Any, n_neighbors: int = 5, return_distance: bool = True
@@ -352,7 +334,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         prepared = self._prepared(source, X, reset=reset)
         labels = as_labels(y, len(prepared.inputs))
         if prepared.foreign.any():
-            _warn_of_photographs(int(prepared.foreign.sum()), len(labels), "learned all the same")
+            warn_of_photographs(int(prepared.foreign.sum()), len(labels), "learned all the same")
         return source.extended(memory, prepared.inputs, labels, names_for(names, X, len(labels)))
 
     def _changed(self, change: Callable[[Memory], Memory]) -> FewShotClassifier:
@@ -372,15 +354,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if (width := saved.width(source, memory)) is not None:
             self.n_features_in_ = width
 
-    def _answers(self, memory: Memory, prepared: Prepared, queries: Tensor, proba: np.ndarray) -> np.ndarray:
-        labels = class_array(memory.labels)[proba.argmax(1)]
-        if (threshold := threshold_of(self, memory)) is None:
-            return labels
-        answers = np.full(len(labels), None, dtype=object)
-        known = ~prepared.foreign & (memory.similarity(queries).numpy() >= threshold)
-        answers[known] = labels[known]
-        return answers
-
     def _prepared(self, source: Opened, X: Any, *, reset: bool = False) -> Prepared:
         return source.prepared(X, lambda table: validate_data(self, table, reset=reset, dtype="numeric"))
 
@@ -389,7 +362,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         memory = self._memory(empty=empty)
         prepared = self._prepared(self._opened, X)
         if prepared.foreign.any() and self.unknown_threshold is None:
-            _warn_of_photographs(int(prepared.foreign.sum()), len(prepared.foreign), "answered all the same")
+            warn_of_photographs(int(prepared.foreign.sum()), len(prepared.foreign), "answered all the same")
         return memory, prepared
 
     def _memory(self, *, empty: bool = False) -> Memory:
@@ -400,36 +373,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if not len(memory) and not empty:
             raise NotFittedError("every example was forgotten: learn some with fit or partial_fit first")
         return memory
-
-
-def _probabilities(memory: Memory, queries: Tensor) -> np.ndarray:
-    """(m, classes) in the order of `classes_`."""
-    return _sorted(memory, memory.log_probabilities(queries).exp().numpy())
-
-
-def _sorted(memory: Memory, columns: np.ndarray) -> np.ndarray:
-    """Columns of classes in the order of their appearance -> in the order of `classes_`."""
-    number = {label: c for c, label in enumerate(memory.order)}
-    return columns[:, [number[label] for label in class_array(memory.labels).tolist()]]
-
-
-def _left(memory: Memory, label: Hashable, indices: list[Any] | None) -> list[int]:
-    """The examples that are left when a label, or some indices, are forgotten."""
-    if indices is None:
-        left = [i for i, other in enumerate(memory.labels) if other != label]
-        if len(left) == len(memory):
-            raise ValueError(f"no remembered example has the label {readable(label)}: see classes_")
-        return left
-    chosen = np.atleast_1d(np.asarray(indices))
-    if chosen.size and (chosen.dtype.kind not in "iu" or int(chosen.min()) < 0 or int(chosen.max()) >= len(memory)):
-        raise ValueError(f"indices must be whole numbers in [0, {len(memory)}), got {chosen.tolist()}")
-    gone = set(chosen.tolist())
-    return [i for i in range(len(memory)) if i not in gone]
-
-
-def _warn_of_photographs(count: int, total: int, what: str) -> None:
-    warnings.warn(
-        f"{count} of {total} inputs are no drawings of ink on plain paper, and are {what}: use encoder='photos' for "
-        f"photographs, or set unknown_threshold",
-        stacklevel=4,
-    )
