@@ -126,6 +126,7 @@ class LanguageModelOptions(LearnerOptions):
     encodes: ClassVar[bool] = False
     reads: ClassVar[Kind | None] = "sentences"
     trained_on: ClassVar[Literal["tasks", "text"]] = "text"
+    mixes: ClassVar[bool] = False
     embedding: int = 100
     units: int = 300
     layers: int = 2

@@ -117,6 +117,7 @@ class MetaLSTMOptions(LearnerOptions):
     name: ClassVar[str] = "meta-lstm"
     uses_key: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
     units: int = 20
     inner_steps: int = 1
     test_steps: int | None = None

@@ -245,6 +245,7 @@ class MetaNetOptions(LearnerOptions):
     uses_network: ClassVar[bool] = False
     uses_key: ClassVar[bool] = False
     encodes: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
     filters: int = 64
     size: int = 64
     units: int = 20

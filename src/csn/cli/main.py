@@ -96,6 +96,9 @@ def _add_train(commands: Commands) -> None:  # type: ignore[valid-type]
     train.add_argument("--queries", type=int, help="unseen examples of a class in a training task")
     train.add_argument("--tasks", type=int, help="training tasks in all")
     train.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
+    train.add_argument(
+        "--precision", choices=("fp32", "bf16-mixed"), help="of training (default: the preset's, single precision)"
+    )
     _add_changes(train)
     train.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
     going_on = train.add_mutually_exclusive_group()

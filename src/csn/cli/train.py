@@ -79,7 +79,7 @@ def train_config(options: argparse.Namespace) -> Config:
     for name in ("way", "shot", "queries"):
         if (value := getattr(options, name)) is not None:
             config = merge(config, {"data": {name: value}})
-    for name in ("tasks", "seed"):
+    for name in ("tasks", "seed", "precision"):
         if (value := getattr(options, name)) is not None:
             config = merge(config, {"train": {name: value}})
     if options.data is not None:

@@ -18,6 +18,7 @@ from csn.core.memory import Attention, MemoryFunction, TaskMemory, log_scale
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
 from csn.core.parts import LearnerOptions, Parts, check_sizes
 from csn.core.passes import added, described_again
+from csn.core.precision import in_single, is_mixed, single
 from csn.episode import (
     Episode,
     Examples,
@@ -156,6 +157,11 @@ class CSN(FewShotLearner[TaskMemory]):
 
     def _write(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
         """Eq. 2 for every shifted layer, from the unshifted base learner's behaviour on the support."""
+        mixed = is_mixed(keys)
+        with in_single(keys):
+            return self._written(single(features, mixed), single(keys, mixed), labels, way)
+
+    def _written(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
         if self._end_to_end():
             infos = self.conditioning(self.base.head(features), labels, self.base.activations, way)
         else:
@@ -195,7 +201,9 @@ class CSN(FewShotLearner[TaskMemory]):
 
     def _attend(self, query_keys: Tensor, memory: TaskMemory) -> Tensor:
         scale = 1.0 if self.log_scale is None else self.log_scale.exp()
-        return memory.attend(query_keys.unflatten(0, (memory.labels.shape[0], -1)), scale, self.attention)
+        keys = single(query_keys, is_mixed(query_keys)).unflatten(0, (memory.labels.shape[0], -1))
+        with in_single(query_keys):
+            return memory.attend(keys, scale, self.attention)
 
     def _predict(self, features: Tensor, attention: Tensor, memory: TaskMemory) -> Tensor:
         """The base learner under the shifts of eq. 4; outputs beyond the task's classes are cut off."""
@@ -204,7 +212,8 @@ class CSN(FewShotLearner[TaskMemory]):
 
     def _shifts(self, attention: Tensor, memory: TaskMemory) -> tuple[Tensor | None, ...]:
         """Eq. 4: beta_t of every adapted layer, None where no shift reaches it."""
-        betas = iter(memory.read(attention))
+        with in_single(attention):
+            betas = iter(memory.read(attention))
         return tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
 
     @torch.no_grad()

@@ -100,6 +100,8 @@ class LearnerOptions(ABC):
     """What it reads, where no network says so."""
     trained_on: ClassVar[Literal["tasks", "text"]] = "tasks"
     """Tasks, or running text."""
+    mixes: ClassVar[bool] = True
+    """It can be trained in mixed precision."""
     attention: str = "soft"
     """How a memory is read; a learner that offers a choice makes it a field."""
 

@@ -10,6 +10,7 @@ import warnings
 import torch
 
 from csn.allocator import keep_freed_memory as keep_freed_memory
+from csn.core.parts import LearnerOptions
 
 # Convolutions as networks have them, forward and back, in either precision; fails if bfloat16 is slower: where it is
 # emulated it takes three times as long, where a processor has instructions for it a third.
@@ -61,6 +62,19 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise ValueError(
             f"convolving in bfloat16 fails or gains nothing on this machine's {device.type}: take float32, with --set "
             f"network.precision=float32 where a preset or table has bfloat16"
+        )
+
+
+def check_mixed(learner: LearnerOptions, device: torch.device) -> None:
+    """Raise ValueError if a learner cannot be trained in mixed precision, or a device has no use for that."""
+    if not learner.mixes:
+        raise ValueError(
+            f"learner {learner.name!r} is trained in single precision alone, for it computes with gradients of weights "
+            f"or reads running text: leave out train.precision"
+        )
+    if not torch.amp.is_autocast_available(device.type) or not _gains_by_bfloat16(device.type):
+        raise ValueError(
+            f"train.precision=bf16-mixed fails or gains nothing on this machine's {device.type}: train in fp32"
         )
 
 

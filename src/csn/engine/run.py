@@ -29,7 +29,7 @@ from csn.engine.language import LanguageTrainer
 from csn.engine.lengthen import lengthened, restate
 from csn.engine.lock import lock_folder
 from csn.engine.log import read_log
-from csn.engine.machine import check_precision
+from csn.engine.machine import check_mixed, check_precision
 from csn.engine.models import check_size, describe_vocabulary, open_model
 from csn.engine.origin import origin
 from csn.engine.pretrain import PretrainTrainer
@@ -132,6 +132,8 @@ def _built(
     training, validation = _sources(config, data, text)
     check_precision(config.precision, device)
     check_size(config, data.input_spec)
+    if config.train.precision != "fp32":
+        check_mixed(config.learner, device)
     torch.manual_seed(config.train.seed)
     learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop

@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -312,13 +313,20 @@ class Trainer(TrainingLoop):
         loss = self._descend(self._losses(episode.to(self.device), accuracies), count, share.weight)
         return StepReport(self.tasks, loss, share.weight * float(torch.cat(accuracies).mean()))
 
+    def _precision(self) -> AbstractContextManager[object]:
+        """Where a learner computes in the precision of the training."""
+        if self.config.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16)
+
     def _losses(self, episode: Episode, accuracies: list[Tensor]) -> Iterator[Tensor]:
         """Summands of the loss, from `micro_tasks` tasks each; the accuracies of these tasks are added to the list."""
         done = 0
         for part in episode.split(self.config.micro_tasks or episode.tasks):
             done += part.tasks
             with self.ranks.waiting(self._call, done < episode.tasks):
-                output = self._call("__call__", part)
+                with self._precision():
+                    output = self._call("__call__", part)
                 accuracies.append(task_accuracies(output.logits, part.query.y))
                 yield output.loss if part is episode else output.loss * (part.tasks / episode.tasks)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from csn.core.neurons import SHIFT_RULES, ShiftRule
+from csn.core.precision import in_single, is_mixed
 from csn.core.shortcuts.products import Prepared, is_onednn_for, matmul
 
 
@@ -84,6 +85,9 @@ def lstm_layer(
     """
     if rule not in SHIFT_RULES:
         raise ValueError(f"unknown shift rule {rule!r}: choose one of {', '.join(SHIFT_RULES)}")
+    if is_mixed(x):
+        with in_single(x):
+            return lstm_layer(x.float(), input_weight, recurrent_weight, bias, packing, shifts, rule)
     beta = None if shifts is None else F.embedding(packing.index, shifts.flatten(0, 1))
     has_graph, joined = torch.is_grad_enabled(), is_onednn_for(x, input_weight)
     if not joined:
