@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csn.core.memory import TaskMemory, join
+from csn.core.model import CSN
 from csn.data.source import as_input
 from csn.episode import Examples
 from csn.learner import FewShotLearner
@@ -94,7 +95,8 @@ class Remembered:
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p of each class, in `order`: prepared queries (m, *input) -> (m, C)."""
-        parts = [self._tournament(part)[0] for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
+        read = as_input(x, self.dtype).split(QUERIES_PER_CALL)
+        parts = [self._tournament(part, self._encoded(part))[0] for part in read]
         return torch.cat(parts).double().log_softmax(-1)
 
     def pushes(self, x: Tensor) -> list[dict[int, float]]:
@@ -102,14 +104,40 @@ class Remembered:
         if not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} has no attention over its examples: explain needs a CSN")
         found = []
-        for query in as_input(x, self.dtype):
-            _, level, finalists = self._tournament(query[None])
-            entrants = finalists[0].tolist()
-            with torch.no_grad():
-                weights = self.learner.attend(query[None, None].to(self.device), self._task(level, entrants))
-            assert weights is not None
-            found.append(dict(zip(self._members(entrants), weights[0, 0].tolist(), strict=True)))
+        for part in as_input(x, self.dtype).split(QUERIES_PER_CALL):
+            encoded = self._encoded(part)
+            _, level, finalists = self._tournament(part, encoded)
+            weights = torch.empty(len(part), len(self))
+            for chosen in finalists.unique(dim=0):
+                who, entrants = (finalists == chosen).all(-1), chosen.tolist()
+                weights[who[:, None] & self._is_member(entrants)] = self._attention(part, encoded, who, level, entrants)
+            for row, entrants in zip(weights, finalists.tolist(), strict=True):
+                members = self._members(entrants)
+                found.append(dict(zip(members, row[members].tolist(), strict=True)))
         return found
+
+    @torch.no_grad()
+    def _attention(
+        self, x: Tensor, encoded: list[Tensor] | None, who: Tensor, level: int, entrants: Sequence[int]
+    ) -> Tensor:
+        """Of some of the queries, one after the other: the attention of every example of some classes."""
+        task = self._task(level, entrants)
+        if encoded is not None and isinstance(self.learner, CSN):
+            return self.learner.predict_encoded([part[who] for part in encoded], task)[1].cpu().flatten()
+        weights = self.learner.attend(x[who][None].to(self.device), task)
+        assert weights is not None
+        return weights[0].cpu().flatten()
+
+    def _is_member(self, entrants: Sequence[int]) -> Tensor:
+        """(n,) whether an example is of some classes."""
+        return torch.isin(torch.tensor(self._numbers), torch.tensor(entrants))
+
+    @torch.no_grad()
+    def _encoded(self, x: Tensor) -> list[Tensor] | None:
+        """What is the same for queries in every match, or None if that cannot be told."""
+        if not isinstance(self.learner, CSN):
+            return None
+        return list(self.learner.encode(x.to(self.device)))
 
     @torch.no_grad()
     def similarity(self, x: Tensor) -> Tensor:
@@ -194,14 +222,18 @@ class Remembered:
         return task
 
     @torch.no_grad()
-    def _match(self, x: Tensor, level: int, entrants: Sequence[int]) -> Tensor:
+    def _match(self, x: Tensor, encoded: list[Tensor] | None, level: int, entrants: Sequence[int]) -> Tensor:
         """log p of each entrant, (m, *input) -> (m, entrants)."""
-        logits = self.learner.predict(x[None].to(self.device), self._task(level, entrants))[0].cpu()
+        task = self._task(level, entrants)
+        if encoded is not None and isinstance(self.learner, CSN):
+            logits = self.learner.predict_encoded(encoded, task)[0].cpu()
+        else:
+            logits = self.learner.predict(x[None].to(self.device), task)[0].cpu()
         if self.is_plain():
             return logits[:, : len(entrants)].log_softmax(-1)
         return logits[:, [c // self.learner.way**level % self.learner.way for c in entrants]].log_softmax(-1)
 
-    def _tournament(self, x: Tensor) -> tuple[Tensor, int, Tensor]:
+    def _tournament(self, x: Tensor, encoded: list[Tensor] | None) -> tuple[Tensor, int, Tensor]:
         """Scores (m, C), the last round, and the classes in it (m, k).
 
         The score of a class is its log odds against the winner: a class that lost in a group keeps its odds against the
@@ -217,7 +249,8 @@ class Remembered:
                 logs = scores.new_zeros(group.shape)
                 for chosen in group.unique(dim=0) if group.shape[1] > 1 else ():
                     who = (group == chosen).all(-1)
-                    logs[who] = self._match(x[who], level, chosen.tolist())
+                    some = None if encoded is None else [part[who] for part in encoded]
+                    logs[who] = self._match(x[who], some, level, chosen.tolist())
                 best = logs.argmax(-1, keepdim=True)
                 champions.append(group.gather(1, best))
                 odds = logs - logs.gather(1, best)

@@ -149,6 +149,12 @@ class CSN(FewShotLearner[TaskMemory]):
         keys, features = (part.flatten(0, 1) for part in queries)
         return self._predict(features, self._attend(keys, memory), memory)
 
+    def predict_encoded(self, queries: Encoded, task: TaskMemory) -> tuple[Tensor, Tensor]:
+        """The prediction phase from keys and features (m, ...) for one task: logits (m, way), attention (m, n)."""
+        keys, features = queries
+        attention = self._attend(keys, task)
+        return self._predict(features, attention, task)[0], attention[0]
+
     def _flat(self, x: Tensor) -> Tensor:
         """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""
         flat = x.flatten(0, 1)
