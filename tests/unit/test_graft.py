@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from csn.classifier.classifier import FewShotClassifier
-from csn.classifier.pretrained import open_shipped
 from csn.config import TrainConfig
 from csn.core.base_learner import BaseLearner
 from csn.core.model import CSN, CSNOptions
@@ -687,11 +686,11 @@ def test_the_result_is_an_ordinary_learner(tmp_path):
     assert found.tolist() == [names[c] for c in expected[0].argmax(-1).tolist()]
 
 
-def test_the_shipped_encoder_of_characters():
+def test_the_key_network_of_adacnn():
     """Its functional activations are found, and without shifts it gives what it gave."""
     torch.set_default_dtype(torch.float32)
-    encoder = open_shipped("characters")[0].embedding_network
-    network = nn.Sequential(copy.deepcopy(encoder), nn.Linear(encoder.output.out_features, 5)).eval()
+    encoder = CNNKey((1, 28, 28), norm="batch").eval()
+    network = nn.Sequential(copy.deepcopy(encoder), nn.Linear(64, 5)).eval()
     alone = copy.deepcopy(network)
     layers = ["0.convolutions.relu_2", "0.convolutions.relu_4", "1"]
     learner = graft(network, layers=layers, way=5, key=encoder, reads=(1, 28, 28), temperature=10.0).eval()
