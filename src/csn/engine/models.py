@@ -20,6 +20,7 @@ from csn.config import Config, config_from_json, merge
 from csn.engine.checkpoint import load_checkpoint
 from csn.engine.machine import usable_precision
 from csn.learner import FewShotLearner, InputSpec
+from csn.registry import PartError
 
 # What building a network of nonsense, or loading tensors that do not fit, may end with.
 UNBUILT = (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError, AttributeError, MemoryError)
@@ -40,6 +41,8 @@ def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLear
         with bounded(2 * len(tensors) + SLACK, 2 * sum(tensor.numel() for tensor in tensors.values()) + 2**20):
             learner = empty_learner(_as_used(config, attention), input_spec(about))
         learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+    except PartError:  # of a package that is missing or broken, which it names
+        raise
     except UNBUILT as error:
         raise ValueError(
             f"{path} does not hold the model that it describes ({_short(error)}): take another copy, or train again"
