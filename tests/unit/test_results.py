@@ -26,13 +26,14 @@ ROOT = Path(__file__).resolve().parents[2]
 ROW = re.compile(r".*(?<![+-])\b(\d+\.\d\d ± \d+\.\d\d).*\]\((?:\.\./)*(results/[\w./=-]+\.json)(?:#([\w-]+))?\)")
 CELL = re.compile(r"\[(\d+\.\d\d ± \d+\.\d\d)\]\((?:\.\./)*(results/[\w./=-]+\.json)(?:#([\w-]+))?\)")
 PAGES = [page.relative_to(ROOT).as_posix() for page in marked_pages(ROOT)]
+LINKED = ["README.md", *(page for page in PAGES if page != "README.md")]  # README's table is chosen by hand
 
 
 def rows() -> list[tuple[str, str, str, str]]:
     """Every accuracy that links to its file: a cell of a grid, or a row; those over several seeds link to several."""
     return [
         (page, *match.groups(default="trained"))
-        for page in PAGES
+        for page in LINKED
         for line in (ROOT / page).read_text(encoding="utf-8").splitlines()
         for match in list(CELL.finditer(line)) or [ROW.search(line)]
         if match and " seeds, " not in line
@@ -40,7 +41,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 
 
 def test_pages_have_results() -> None:
-    assert {"README.md", "docs/results.md", "docs/characters.md"} <= {page for page, *_ in rows()} <= set(PAGES)
+    assert {"README.md", "docs/results.md", "docs/characters.md"} <= {page for page, *_ in rows()} <= set(LINKED)
 
 
 @pytest.mark.parametrize(("page", "shown", "file", "learner"), rows())
