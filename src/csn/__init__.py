@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from csn.learner import FewShotLearner, InputSpec
     from csn.networks.graft import graft
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "CSN",
     "BaseLearner",

@@ -194,8 +194,8 @@ def config_from_json(text: str) -> Config:
         raise ValueError(f"a configuration is a JSON object with sections of options, got {text[:40]!r}")
     if "model" in options:
         raise ValueError(
-            "this configuration has its options in one section 'model', the form of csn before 0.3: train again, or "
-            "read it with csn 0.2"
+            "this configuration has its options in one section 'model', the form of csn 0.1: train again, or read "
+            "it with that version"
         )
     return merge(Config(), options)
 
