@@ -67,6 +67,7 @@ class PretrainConfig:
     mirror: the mirror images of a class are a class of their own.
     augment: strength of random distortions, None for training's.
     redraw: what becomes of drawings besides: "same" pen and place, another "pen", or "any" pen, size and place.
+    bend: strength of elastic distortions of drawings, 0 for none.
     precision: of the whole network while it is pretrained.
     keep: tasks leave the pretrained network as it is.
     """
@@ -84,6 +85,7 @@ class PretrainConfig:
     mirror: bool = False
     augment: float | None = None
     redraw: Redraw = "pen"
+    bend: float = 0.0
     precision: Literal["float32", "bfloat16"] = "float32"
     keep: bool = False
 

@@ -240,3 +240,28 @@ def test_views_are_averaged_in_evaluation_alone():
     assert_close(viewed(x), sum(unit) / 3)
     with pytest.raises(ValueError, match=r"0 to 4 sides \(key.views\), got 5"):
         ResidualKey((1, 28, 28), views=5)
+
+
+def test_bending_moves_neighbouring_pixels_alike_and_each_image_on_its_own():
+    x = torch.linspace(0, 1, 28).expand(28, 28)
+    images = torch.stack([x, x]).unsqueeze(1)  # brightness tells the column that a pixel came from
+    torch.manual_seed(0)
+    bent = augmented(images, 0.0, "same", bend=1.0)[:, 0, 4:-4, 4:-4]
+    moved = 27 * (bent - images[:, 0, 4:-4, 4:-4])  # pixels to the right
+    assert 0.3 < moved.std() < 1.5
+    assert (moved[:, :, 1:] - moved[:, :, :-1]).abs().max() < 1.0
+    assert (moved[0] - moved[1]).abs().max() > 1.0
+
+
+def test_without_bending_the_same_numbers_are_drawn():
+    images = torch.rand(3, 1, 28, 28)
+    torch.manual_seed(0)
+    plain = augmented(images, 1.0, "same")
+    torch.manual_seed(0)
+    assert torch.equal(augmented(images, 1.0, "same", bend=0.0), plain)
+
+
+@pytest.mark.parametrize("bend", [-1.0, math.nan, math.inf])
+def test_a_bend_is_a_strength(bend):
+    with pytest.raises(ValueError, match=r"pretrain.bend is a strength of 0 or more, got"):
+        check_options(PretrainConfig(epochs=1, bend=bend))

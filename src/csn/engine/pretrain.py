@@ -13,6 +13,7 @@ import copy
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -163,7 +164,7 @@ class PretrainTrainer(TrainingLoop):
         x, labels = self._examples(rows), self.labels[rows].to(self.device)
         if self.config.augment:
             with drawn_for_all(*share):
-                x = augmented(x, self.config.augment, self.pretrain.redraw)
+                x = augmented(x, self.config.augment, self.pretrain.redraw, self.pretrain.bend)
         self._seed_share(share)
         with convolving_in(self.pretrain.precision, torch.device(self.device)):
             logits = self._call("classify", x.to(self.device))
@@ -203,6 +204,8 @@ def check_options(pretrain: PretrainConfig) -> None:
         raise ValueError(
             f"pretraining takes at least one epoch of batches of one, got {pretrain.epochs}, {pretrain.batch}"
         )
+    if not 0 <= pretrain.bend < math.inf:
+        raise ValueError(f"pretrain.bend is a strength of 0 or more, got {pretrain.bend}")
     for name in ("warm_up", "label_smoothing", "average"):
         value = getattr(pretrain, name)
         if not 0 <= value < 1:

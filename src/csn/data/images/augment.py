@@ -15,6 +15,7 @@ from csn.episode import Episode, Examples
 
 INK = 0.2  # what is darker belongs to a drawing, not to its paper
 LEAST, MOST = 0.5, 0.95  # of the frame that a drawing fills which is put anywhere
+NODES = 5  # on a side, between which a bent drawing is bent smoothly
 _PART: ContextVar[tuple[int, int, int] | None] = ContextVar("part", default=None)
 
 
@@ -44,16 +45,17 @@ def augment(episode: Episode, strength: float) -> Episode:
     return Episode(support, query, episode.way, check=False)
 
 
-def augmented(images: Tensor, strength: float, redraw: Redraw = "pen") -> Tensor:
+def augmented(images: Tensor, strength: float, redraw: Redraw = "pen", bend: float = 0.0) -> Tensor:
     """(..., channels, h, w) -> the same, each image turned, scaled, slanted and moved on its own.
 
     Drawings (one channel) get another pen too, photographs are seen in a mirror half of the time.
     redraw: of drawings, the "same" pen, another "pen", or "any" pen, size and place.
+    bend: of drawings, how far their strokes are bent, as `affine` says.
     """
     if images.ndim < 3 or images.shape[-3] == 1:
         if redraw == "any":
-            return any_pen(affine(placed_anywhere(images), strength))
-        moved = affine(images, strength)
+            return any_pen(affine(placed_anywhere(images), strength, bend=bend))
+        moved = affine(images, strength, bend=bend)
         return pen(moved, strength) if redraw == "pen" else moved
     return affine(mirrored(images), strength, padding="reflection")
 
@@ -64,10 +66,11 @@ def mirrored(images: Tensor) -> Tensor:
     return torch.where(chosen[..., None, None, None], images.flip(-1), images)
 
 
-def affine(images: Tensor, strength: float, *, padding: str = "zeros") -> Tensor:
+def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: float = 0.0) -> Tensor:
     """(..., channels, h, w) -> the same shape; at strength 1 the spread is 9 degrees, 10 % and 3.5 % of the side.
 
     padding: what there is beyond the edge, "zeros" (paper) or a "reflection".
+    bend: spread of a smooth displacement (an elastic distortion), in units of 3.5 % of the side; 0 for none.
     """
     if images.ndim < 4:
         raise ValueError(f"only images can be augmented, got {tuple(images.shape)}: set train.augment=0")
@@ -85,6 +88,10 @@ def affine(images: Tensor, strength: float, *, padding: str = "zeros") -> Tensor
         dim=-2,
     )
     grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
+    if bend:
+        nodes = 0.07 * bend * drawn(torch.randn, len(flat), 2, NODES, NODES, images=0, device=images.device)
+        field = F.interpolate(nodes, size=flat.shape[-2:], mode="bicubic", align_corners=True)
+        grid = grid + field.movedim(1, -1)
     return F.grid_sample(flat, grid, padding_mode=padding, align_corners=False).view_as(images)
 
 
