@@ -7,6 +7,7 @@ processes of one host leave, to the bit.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -17,9 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ranks import ENVIRONMENT, OPTIONS, curve, seen, start
+from ranks import ENVIRONMENT, OPTIONS, curve, row, seen, start
 
-PATIENCE = 20  # seconds
 HOSTS = ("csn-a", "csn-b")
 
 
@@ -49,9 +49,9 @@ def link(state: str) -> None:
     run("ip", "-n", HOSTS[0], "link", "set", "csn0", state)
 
 
-def train(folder: Path, port: int) -> list[subprocess.Popen[bytes]]:
+def train(folder: Path, port: int, patience: int) -> list[subprocess.Popen[bytes]]:
     """The training, a rank on each host."""
-    environment = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "csn0", "CSN_TIMEOUT": str(PATIENCE)}
+    environment = {**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "csn0", "CSN_TIMEOUT": str(patience)}
     processes = []
     for number, host in enumerate(HOSTS):
         rank = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
@@ -80,40 +80,56 @@ def said(folder: Path) -> str:
     return "\n".join(Path(f"{folder}-{host}.out").read_text()[-1500:] for host in HOSTS)
 
 
+def cut_for_a_while(folder: Path, processes: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    """The link is cut and mended: the training waits, and goes on."""
+    reach(folder, 300, processes)
+    link("down")
+    before = seen(folder)
+    time.sleep(seconds)
+    assert seen(folder) <= before + 100, "the link was not cut"
+    link("up")
+    reach(folder, before + 200, processes)
+
+
+def cut_for_good(folder: Path, processes: list[subprocess.Popen[bytes]]) -> list[str]:
+    """The link is cut: both hosts end with an error each, which are returned."""
+    reach(folder, 1200, processes)
+    link("down")
+    statuses = [process.wait() for process in processes]
+    assert statuses == [2, 2], (statuses, said(folder))
+    errors = [line for line in said(folder).splitlines() if line.startswith("csn: ")]
+    assert len(errors) == 2, errors
+    link("up")
+    return errors
+
+
 def main() -> None:
-    """Everything, with a line each."""
+    """Attack, and say what came of it; a failed assertion ends it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--patience", type=int, default=20, help="seconds that hosts wait for each other")
+    parser.add_argument("--out", type=Path, help="a JSON file of what came of it")
+    given = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("network namespaces are for root")
     with tempfile.TemporaryDirectory() as scratch:
         whole, cut = Path(scratch) / "whole", Path(scratch) / "cut"
-        assert start(whole, 2).wait() == 0
+        assert start(whole, 2).wait() == 0, Path(f"{whole}.out").read_text()[-3000:]
         with network():
-            processes = train(cut, 29511)
-            reach(cut, 300, processes)
-            link("down")
-            before, began = seen(cut), time.monotonic()
-            time.sleep(5)
-            assert seen(cut) <= before + 100, "the link was not cut"
-            link("up")
-            reach(cut, before + 200, processes)
-            print(f"cut for 5 s at {before} tasks: went on after {time.monotonic() - began:.0f} s")
-            reach(cut, 1200, processes)
-            link("down")
+            processes, began = train(cut, 29511, given.patience), time.monotonic()
+            seconds = given.patience / 4
+            cut_for_a_while(cut, processes, seconds)
+            found = [row(f"link between 2 hosts cut for {seconds:g} s", 1, began)]
             began = time.monotonic()
-            statuses = [process.wait() for process in processes]
-            waited = time.monotonic() - began
-            assert statuses == [2, 2], (statuses, said(cut))
-            errors = [line for line in said(cut).splitlines() if line.startswith("csn: ")]
-            assert len(errors) == 2, errors
-            print(f"cut for good: both ended after {waited:.0f} s (patience {PATIENCE} s), with")
-            print("\n".join(f"  {error[:160]} ..." for error in errors))
-            link("up")
-            at = seen(cut)
-            assert [process.wait() for process in train(cut, 29512)] == [0, 0], said(cut)
+            errors = cut_for_good(cut, processes)
+            again = train(cut, 29512, given.patience)
+            assert [process.wait() for process in again] == [0, 0], said(cut)
         for name in ("best.safetensors", "last.safetensors"):
             assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
         assert curve(cut) == curve(whole)
-        print(f"the same command went on from {at} tasks; files and log as of one host: {json.dumps(curve(cut)[-1])}")
+        found.append(row("link cut for good, both hosts ended, mended and gone on with", 1, began, errors=errors))
+    print(json.dumps(found))
+    if given.out:
+        given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
