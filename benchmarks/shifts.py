@@ -75,6 +75,7 @@ ARMS: Mapping[str, LearnerOptions] = {
     "df-output": CSNOptions(conditioning="df", temperature=10.0, shifted="output"),
     "df-hidden": CSNOptions(conditioning="df", temperature=10.0, shifted="hidden"),
     "gradient-all": CSNOptions(conditioning="gradient", temperature=10.0),
+    "none": CSNOptions(conditioning="df", temperature=10.0, shifted="none"),
     "prototypical": PrototypicalOptions(),
     "maml": MAMLOptions(inner_steps=3, inner_rate=0.1, rate="each"),
     "finetune": FineTunedOptions(),

@@ -29,6 +29,7 @@ STYLES: Mapping[str, ArmStyle] = {
     "df-hidden": ArmStyle("CSN, hidden shifts alone", BLUE, "^", filled=False),
     "df-output": ArmStyle("CSN, output shift alone", BLUE, "s", filled=False),
     "gradient-all": ArmStyle("CSN by the gradient, all", BLUE, "x"),
+    "none": ArmStyle("CSN, no shift", FAINT, "s"),
     "matching": ArmStyle("Matching", ORANGE, "o"),
     "prototypical": ArmStyle("Prototypical", ORANGE, "s", filled=False),
     "repeated": ArmStyle("Repeated description", ORANGE, "^", filled=False),
