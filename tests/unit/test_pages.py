@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
-    if path != ROOT / "docs" / "results.md"  # it quotes the commands of earlier versions
 }
 GROUPS = {f"csn.{kind}s" for kind in registry.PARTS}  # of entry points
 NAMES = sorted({name for page in PAGES.values() for name in re.findall(r"`(csn(?:\.\w+)+)`", page)} - GROUPS)
