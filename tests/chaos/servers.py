@@ -1,6 +1,6 @@
 """A service that is killed while clients teach it, and started again on the same folder.
 
-    python tests/chaos/servers.py --kills 200
+    python tests/chaos/servers.py --kills 200 [--minutes 60]
 
 Clients send every drawing with a key of its own, and again until it is acknowledged. In the end each one must be there,
 once. The server is a fork of this process and is killed with SIGKILL.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
@@ -79,8 +80,8 @@ def add(base: str, task: str, label: str, content: bytes, key: str, stop: thread
     return False
 
 
-def attack(folder: Path, kills: int, seed: int) -> dict[str, Any]:
-    """Teach with several clients, kill so often, and count what is there in the end."""
+def attack(folder: Path, kills: int, seed: int, minutes: float = math.inf) -> dict[str, Any]:
+    """Teach with several clients, kill so often if the time allows, and count what is there in the end."""
     started, random, stop = time.monotonic(), Random(seed), threading.Event()
     running = Server(folder)
     task = _new_task(running.base)
@@ -97,13 +98,15 @@ def attack(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     clients = [threading.Thread(target=teach, args=[number]) for number in range(CLIENTS)]
     for client in clients:
         client.start()
-    for _ in range(kills):
+    killed = 0
+    while killed < kills and time.monotonic() < started + 60 * minutes:
         before, until = acknowledged.total(), time.monotonic() + 60
         while acknowledged.total() < before + 3 and time.monotonic() < until:  # it was at work, not starting
             time.sleep(0.005)
         time.sleep(random.random() * 0.05)
         running.kill()
         running.start()
+        killed += 1
     stop.set()
     for client in clients:
         client.join()
@@ -114,8 +117,8 @@ def attack(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     twice = sum(max(0, found[label] - acknowledged[label] - 1) for label in found)
     return {
         "attack": "service killed while it learns",
-        "tries": kills,
-        "held": kills if not lost and not twice else 0,
+        "tries": killed,
+        "held": killed if not lost and not twice else 0,
         "acknowledged": acknowledged.total(),
         "lost": lost,
         "learned twice": twice,
@@ -139,11 +142,12 @@ def main() -> int:
     """Attack, and say what came of it; 1 if anything was lost or learned twice."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which it is not killed again")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a JSON file of what came of it")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = attack(Path(folder), given.kills, given.seed)
+        found = attack(Path(folder), given.kills, given.seed, given.minutes)
     print(json.dumps(found))
     if given.out:
         given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Trainings that are killed at a counted file operation, and what is left of them.
 
-    python tests/chaos/trainings.py --kills 200
+    python tests/chaos/trainings.py --kills 200 [--minutes 60]
 
 Each training is a fork of this process, so that torch is loaded once. Before the N-th operation on a file of its folder
 (to open one for writing, the middle of a write, fsync, chmod, rename, remove) it kills itself with SIGKILL.
@@ -13,6 +13,7 @@ import contextlib
 import io
 import itertools
 import json
+import math
 import os
 import signal
 import sys
@@ -188,13 +189,13 @@ def kill(data: Path, out: Path, moments: list[int]) -> int:
     return died
 
 
-def attack(folder: Path, kills: int, seed: int) -> dict[str, Any]:
-    """At least so many kills: at moments spread over a whole training, then at random ones and several in a row."""
+def attack(folder: Path, kills: int, seed: int, minutes: float = math.inf) -> dict[str, Any]:
+    """At least so many kills, if the time allows: spread over a whole training, then at random and several in a row."""
     data, random, started = images(folder / "images"), Random(seed), time.monotonic()
     total = operations(data, folder / "whole")
     whole, died, held, number = left(folder / "whole"), 0, 0, 0
     step = max(1, total // kills)
-    while died < kills:
+    while died < kills and time.monotonic() < started + 60 * minutes:
         first = 1 + number * step
         moments = [first] if first <= total else [random.randint(1, total) for _ in range(random.randint(1, 4))]
         out = folder / f"run{number}"
@@ -203,8 +204,8 @@ def attack(folder: Path, kills: int, seed: int) -> dict[str, Any]:
         if not same:
             print(f"killed at {moments}: {differences(left(out), whole)}", file=sys.stderr)
         died, held, number = died + these, held + these * same, number + 1
-    minutes = round((time.monotonic() - started) / 60, 1)
-    return {"attack": "training killed at a file operation", "tries": died, "held": held, "minutes": minutes}
+    spent = round((time.monotonic() - started) / 60, 1)
+    return {"attack": "training killed at a file operation", "tries": died, "held": held, "minutes": spent}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
@@ -218,12 +219,13 @@ def main() -> int:
     """Attack, and say what came of it; 1 if anything was lost."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no further training is killed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="a JSON file of what came of it")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CSN_CACHE"] = f"{folder}/cache"
-        found = attack(Path(folder), given.kills, given.seed)
+        found = attack(Path(folder), given.kills, given.seed, given.minutes)
     print(json.dumps(found))
     if given.out:
         given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Requests that follow the API's own description, and ones that do not.
 
-    python tests/service/api_attack.py --cases 10000
+    python tests/service/api_attack.py --cases 10000 [--minutes 60]
 
 Every answer must be one that the description knows, and none a failure of the server but a 503 that says it is busy.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import tempfile
 import time
 from collections import Counter
@@ -39,15 +40,18 @@ def _as_it_is(context: Any, value: Any) -> bytes:
     return serialize_binary(value)
 
 
-def attack(folder: Path, cases: int, number: int) -> Counter[str]:
-    """At least so many cases, shared by all operations; how often each status was the answer."""
+def attack(folder: Path, cases: int, number: int, minutes: float = math.inf) -> Counter[str]:
+    """At least so many cases if the time allows, shared by all operations; how often each status was the answer."""
     statuses: Counter[str] = Counter()
+    until = time.monotonic() + 60 * minutes
     with client(folder, limits=UNHURRIED) as http:
         schema = schemathesis.openapi.from_url(f"{http.base_url}/openapi.json")
         operations = [found.ok() for found in schema.get_all_operations()]
         each = min(100, -(-cases // (2 * len(operations))))
-        while statuses.total() < cases:  # some operations have few different cases
+        while statuses.total() < cases and time.monotonic() < until:  # some operations have few different cases
             for operation in operations:
+                if time.monotonic() > until:
+                    break
                 for mode in schemathesis.GenerationMode:
                     task = new_task(http, o=circle(), x=cross())  # one that this operation may change
                     with contextlib.suppress(Unsatisfiable):  # nothing about it can be wrong
@@ -87,12 +91,13 @@ def main() -> None:
     """The whole attack, printed and kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no further operation is attacked")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given_arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        statuses = attack(Path(folder), given_arguments.cases, given_arguments.seed)
+        statuses = attack(Path(folder), given_arguments.cases, given_arguments.seed, given_arguments.minutes)
     minutes = round((time.monotonic() - started) / 60, 1)
     found = {"cases": statuses.total(), "minutes": minutes, "statuses": dict(sorted(statuses.items()))}
     print(json.dumps(found))
