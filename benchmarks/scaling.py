@@ -1,8 +1,10 @@
 """How training speeds up with processes, measured here and modelled for more: python benchmarks/scaling.py.
 
 Measured: the steps of one process with as many threads, and of several processes with a thread each, one after the
-other and again. Modelled, on paper: a step of N processes takes the fixed time and the time of its tasks as measured
-here, and the time in which a ring adds up the gradients over a link of published speed.
+other and again; by the clock, and by what a process takes of its core. The second is what the first would be on cores
+that nobody else uses, but for the time in which ranks wait for each other. Modelled, on paper: a step of N processes
+takes the processor time of its tasks as measured here, and the time in which a ring adds up the gradients over a link
+of published speed.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ FASTER = (1, 100)  # than a core of this machine: a core, and what a GPU is take
 
 
 def steps(tasks: int, count: int, threads: int) -> dict[str, Any]:
-    """Seconds of each of so many steps of this process or rank, and the bytes of its gradients."""
+    """Seconds and processor seconds of each of so many steps of this rank, and the bytes of its gradients."""
     torch.set_num_threads(threads)
     with connected() as ranks, tempfile.TemporaryDirectory() as scratch:
         config = load_preset(PRESET, "plus")
@@ -58,13 +60,14 @@ def steps(tasks: int, count: int, threads: int) -> dict[str, Any]:
         trainer = Trainer(build_learner(config, data.input_spec), config.train, *sources, Path(scratch))
         trainer.ranks = ranks
         trainer.learner.train()
-        seconds = []
+        seconds, processor = [], []
         for _ in range(WARM_UP + count):
-            started = time.perf_counter()
+            started, busy = time.perf_counter(), time.process_time()
             trainer._agreed(trainer._step(), lambda: False, False)
             seconds.append(time.perf_counter() - started)
+            processor.append(time.process_time() - busy)
         size = sum(p.numel() * p.element_size() for p in trainer.learner.parameters() if p.requires_grad)
-        return {"seconds": seconds[WARM_UP:], "bytes": size}
+        return {"seconds": seconds[WARM_UP:], "processor": processor[WARM_UP:], "bytes": size}
 
 
 def measured(world: int, threads: int, tasks: int, count: int) -> dict[str, Any]:
@@ -91,30 +94,29 @@ def modelled(fixed: float, each: float, size: float, link: tuple[float, float], 
 
 
 def measurements(repeats: int, count: int) -> dict[str, Any]:
-    """Median seconds of a step, each arrangement measured in turn and again."""
-    arrangements: dict[tuple[int, int, int], list[float]] = {
-        (1, 1, 8): [],
-        (1, 2, 8): [],
-        (2, 1, 8): [],
-        (4, 1, 8): [],
-        (1, 1, 1): [],
-    }
+    """Median seconds and processor seconds of a step, each arrangement measured in turn and again."""
+    arrangements = ((1, 1, 8), (1, 2, 8), (2, 1, 8), (4, 1, 8), (1, 1, 1))
+    taken: dict[tuple[int, int, int], dict[str, list[float]]]
+    taken = {arrangement: {"seconds": [], "processor": []} for arrangement in arrangements}
     size = 0
     for _ in range(repeats):
-        for (world, threads, tasks), medians in arrangements.items():
+        for (world, threads, tasks), medians in taken.items():
             found = measured(world, threads, tasks, count if tasks > 1 else 4 * count)
-            medians.append(statistics.median(found["seconds"]))
+            for kind, all_of_them in medians.items():
+                all_of_them.append(statistics.median(found[kind]))
             size = found["bytes"]
     rows = [
-        {"processes": world, "threads": threads, "tasks": tasks, "seconds": statistics.median(medians), "all": medians}
-        for (world, threads, tasks), medians in arrangements.items()
+        {"processes": world, "threads": threads, "tasks": tasks}
+        | {kind: statistics.median(values) for kind, values in medians.items()}
+        | {"all": medians}
+        for (world, threads, tasks), medians in taken.items()
     ]
     return {"rows": rows, "bytes": size}
 
 
 def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
     """Speed against one process of the same kind, for more tasks in a step and more processes than there are here."""
-    alone_with = {row["tasks"]: row["seconds"] for row in rows if (row["processes"], row["threads"]) == (1, 1)}
+    alone_with = {row["tasks"]: row["processor"] for row in rows if (row["processes"], row["threads"]) == (1, 1)}
     eight, one = alone_with[8], alone_with[1]
     each = (eight - one) / 7
     fixed = max(one - each, 0.0)
@@ -134,7 +136,7 @@ def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure, model, print, and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/scaling/scaling.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/scaling.json"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--measure", type=int, nargs=3, help=argparse.SUPPRESS)
@@ -144,12 +146,14 @@ def main() -> None:
         return
     load = os.getloadavg()[0]
     found = measurements(options.repeats, options.steps)
-    base = found["rows"][0]["seconds"]
-    table = Table("processes", "threads each", "tasks a step", "ms a step", "speed", title=f"{PRESET} (plus), 5-way")
+    base = found["rows"][0]
+    heads = ("processes", "threads each", "tasks a step", "ms a step", "speed", "ms of each process's core", "speed")
+    table = Table(*heads, title=f"{PRESET} (plus), 5-way")
     for row in found["rows"]:
-        speed = f"{base / row['seconds']:.2f}x" if row["tasks"] == 8 else ""
-        counts = [str(row[name]) for name in ("processes", "threads", "tasks")]
-        table.add_row(*counts, f"{1000 * row['seconds']:.1f}", speed)
+        cells = [str(row[name]) for name in ("processes", "threads", "tasks")]
+        for kind in ("seconds", "processor"):
+            cells += [f"{1000 * row[kind]:.1f}", f"{base[kind] / row[kind]:.2f}x" if row["tasks"] == 8 else ""]
+        table.add_row(*cells)
     paper = model(found["rows"], found["bytes"])
     modelled_table = Table("cluster", "link", "a process is", "tasks a step", "speed (model)")
     for row in paper:
