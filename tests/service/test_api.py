@@ -94,7 +94,7 @@ def test_every_change_can_be_undone_back_to_the_beginning(http):
     before = ask(http, task, circle(0.04))
     ids = [e["id"] for e in http.get(f"{task}/examples").json()]
     http.delete(f"{task}/classes", params={"label": "o"})
-    http.post(f"{task}/alphabets/Tavi")
+    http.post(f"{task}/alphabets/Shapes")
     assert http.post(f"{task}/undo").json()["classes"] == 1
     assert http.post(f"{task}/undo").json()["classes"] == 2
     assert [e["id"] for e in http.get(f"{task}/examples").json()] == ids

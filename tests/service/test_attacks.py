@@ -182,7 +182,7 @@ def test_a_key_makes_a_retry_safe(tmp_path):
         assert add("two").json()["task"]["examples"] == 2
         assert add("one", other).json()["task"]["examples"] == 1, "another task, another key"
         for _ in range(2):
-            sent = http.post(f"{other}/alphabets/Ombra", headers={"Idempotency-Key": "three"})
+            sent = http.post(f"{other}/alphabets/Shapes", headers={"Idempotency-Key": "three"})
             assert sent.json()["examples"] == 17
         http.delete(f"{task}/examples/{first.json()['example']['id']}")
         assert error(add("one")) == (409, "already_done")

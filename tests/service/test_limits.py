@@ -97,7 +97,7 @@ def test_examples_classes_tasks_and_labels_are_limited_and_nothing_is_lost(tmp_p
         assert error(add("w")) == (409, "too_many_classes")
         assert add("x").status_code == 201
         assert error(add("x")) == (409, "too_many_examples")
-        assert error(http.post(f"{task}/alphabets/Ombra")) == (409, "too_many_examples")
+        assert error(http.post(f"{task}/alphabets/Shapes")) == (409, "too_many_examples")
         assert error(add("12345")) == (422, "bad_label")
         assert error(add("  ")) == (422, "bad_label")
         file = http.get(f"{task}/file").content

@@ -147,7 +147,7 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
 
     @api.get("/alphabets", tags=["samples"])
     async def list_alphabets() -> list[schemas.AlphabetView]:
-        """Sample alphabets, made by the embedded generator."""
+        """Sample alphabets: drawings of things, to copy by hand."""
         found = await workers.run(samples.alphabets)
         return [
             schemas.AlphabetView(
