@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 TIMEOUT = 60_000  # ms: a busy machine is slow, not wrong
+ANSWERED = "#answer.known:not(.live), #answer.unknown:not(.live)"  # with the pen lifted
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -77,7 +78,7 @@ def answer(page: Page, strokes: Sequence[Sequence[tuple[float, float]]]) -> str:
     page.keyboard.press("Escape")
     page.wait_for_selector("#answer.guide")
     draw(page, strokes)
-    page.wait_for_selector("#answer.known, #answer.unknown")
+    page.wait_for_selector(ANSWERED)
     return page.inner_text("#verdict-label")
 
 

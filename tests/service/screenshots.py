@@ -88,7 +88,7 @@ def main() -> None:
             for label, strokes in TAUGHT:
                 teach(page, label, strokes)
             draw(page, leaf(-0.05))
-            page.wait_for_selector("#answer.known")
+            page.wait_for_selector("#answer.known:not(.live)")
             page.evaluate("document.activeElement.blur(); document.getElementById('paper').classList.remove('settled')")
             page.wait_for_timeout(700)
             _save(page.screenshot(), options.out / f"{name}.png")

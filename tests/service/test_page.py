@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import answer, chromium, draw, labels, launched, open_page, teach, until
+from browser import ANSWERED, answer, chromium, draw, labels, launched, open_page, teach, until
 from kit import circle, classifier, cross, serving, wave
 
 from csn.classifier.classifier import FewShotClassifier
@@ -15,6 +15,19 @@ from csn.classifier.pretrained import shipped_names
 pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
 if chromium() is None:
     pytest.skip("the browser test needs chromium: apt-get install chromium", allow_module_level=True)
+
+
+CROSSED = """() => {
+  const cards = [...document.querySelectorAll(".class")].map((card) => card.getBoundingClientRect());
+  const origin = document.body.getBoundingClientRect();
+  return [...document.querySelectorAll("#threads path")].flatMap((path) => {
+    const places = Array.from({ length: 400 }, (_, i) => path.getPointAtLength((i / 400) * path.getTotalLength()));
+    const inside = ({ x, y }, { left, right, top, bottom }) =>
+      x + origin.left > left && x + origin.left < right && y + origin.top > top && y + origin.top < bottom;
+    const met = cards.filter((card) => places.some((place) => inside(place, card)));
+    return met.length > 1 ? [met.length] : [];
+  });
+}"""  # how many cards a thread runs through, of those that run through others than their own
 
 
 @pytest.fixture(scope="module")
@@ -82,22 +95,80 @@ def test_a_drawing_like_none_is_unknown_and_can_be_named(page):
     teach(page, "moon", circle())
     teach(page, "kiss", cross())
     assert answer(page, wave()) == "unknown"
+    assert page.inner_text("#verdict-share") == ""
+    assert page.locator("#chances li").count() == 0, "nothing says how sure it would be"
     page.fill("#name", "wave")
     page.click("#teach")
     page.wait_for_selector('.class[data-label="wave"]')
     assert answer(page, wave()) == "wave"
 
 
-def test_strokes_are_undone_one_by_one_and_then_what_was_taught(page):
+def test_ink_and_memory_have_one_history_newest_first(page):
     teach(page, "moon", circle())
     draw(page, cross())
+    page.locator('.class[data-label="moon"] .forget').click()
+    until(page, ".class", 0)
+    page.keyboard.press("Control+z")  # the latest step comes back first: the class, not a stroke
+    until(page, ".class", 1)
+    assert page.is_visible("#clear")
     page.keyboard.press("Control+z")
     assert page.is_visible("#clear")
     page.keyboard.press("Control+z")
     assert page.is_hidden("#clear")
-    page.keyboard.press("Control+z")
+    page.keyboard.press("Control+z")  # teaching took the strokes off the paper: undone, they are back
     until(page, ".thumb", 0)
+    assert page.is_visible("#clear")
+    page.keyboard.press("Control+z")
+    assert page.is_hidden("#clear")
     assert page.is_disabled("#undo")
+
+
+def test_a_message_has_an_undo_of_its_own(page):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    page.locator('.class[data-label="moon"] .forget').click()
+    until(page, ".class", 1)
+    draw(page, wave())
+    page.click(".toast:has-text('Forgot moon') .action")
+    until(page, ".class", 2)
+    assert page.is_visible("#clear"), "the strokes that came later stay"
+    assert labels(page) == ["moon", "kiss"]
+    page.locator('.class[data-label="kiss"] .forget').click()
+    until(page, ".class", 1)
+    page.locator('.class[data-label="moon"] .thumb button').click(force=True)
+    until(page, ".class", 0)
+    until(page, ".toast .action", 0)  # it would bring back something else now
+
+
+def test_answers_come_while_drawing(page):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    page.keyboard.press("Escape")
+    box = page.locator("#paper").bounding_box()
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in circle(0.02)[0]]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=4)
+    page.mouse.move(*places[0], steps=30)
+    page.wait_for_selector("#answer.live")
+    assert page.get_attribute("#answer", "aria-busy") == "true"
+    page.mouse.up()
+    page.wait_for_selector(ANSWERED)
+    assert page.get_attribute("#answer", "aria-busy") == "false"
+
+
+def test_threads_go_round_the_cards(browser, address):
+    for width in (390, 1280):
+        page = open_page(browser, address, viewport={"width": width, "height": 800})
+        page.locator("#empty-samples .sample").first.click()
+        until(page, ".thumb", 16)
+        page.locator("#paper").scroll_into_view_if_needed()
+        draw(page, circle(0.02))
+        page.wait_for_selector(ANSWERED)
+        assert page.locator("#threads path").count() >= 1
+        assert page.evaluate(CROSSED) == []
+        page.context.close()
 
 
 def test_everything_can_be_done_with_the_keyboard_alone(page):
@@ -120,7 +191,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(page):
     page.keyboard.press("Enter")
     page.wait_for_selector('.class[data-label="bar"]')
     sketch(("ArrowUp", 6))
-    page.wait_for_selector("#answer.known")
+    page.wait_for_selector(ANSWERED)
     assert page.inner_text("#verdict-label") == "bar"
     page.keyboard.press("1")  # no, it belongs to the first class
     until(page, ".class[data-label=dash] .thumb", 2)

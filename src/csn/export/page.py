@@ -28,7 +28,7 @@ from csn.learner import FewShotLearner
 
 HALF_BYTES = 1_600_000  # of weights in half precision; more of them become 8 bits each
 OWN = ("api.js", "engine.js", "learner.js", "taskfile.js")
-FRONT = ("answer.js", "dialogs.js", "dom.js", "ink.js", "main.js", "memory.js", "threads.js")
+FRONT = ("answer.js", "dialogs.js", "dom.js", "history.js", "ink.js", "main.js", "memory.js", "threads.js")
 
 
 class KeyGraph(nn.Module):

@@ -15,22 +15,28 @@ function guide(classes, drawn) {
   if (drawn) return ["", ""];
   if (classes === 0) return ["Draw a symbol.", "Any symbol you like. It learns yours from a single drawing."];
   if (classes === 1) return ["Now draw another symbol.", "Name it too, and there are two to tell apart."];
-  return ["Draw one of them again.", "It is recognised as your pen lifts, or unknown if it is like none of them."];
+  return ["Draw one of them again.", "It is recognised as you draw, or unknown if it is like none of them."];
 }
 
-/** An answer of the server; confirm(label) is called when the person says that it is right. */
-export function showAnswer({ label, probabilities }, confirm) {
+/** An answer; confirm(label) is called when the person says that it is right. live: the pen still draws. */
+export function showAnswer({ label, probabilities }, confirm, { live = false } = {}) {
+  const several = probabilities.length > 1;
   if (label === null) {
-    put("unknown", "unknown", "", "Like nothing remembered. Give it a name, and it is.");
+    const [nearest] = probabilities;
+    put("unknown", "unknown", "", `Like nothing remembered${several ? `; nearest is ${nearest.label}` : ""}. Name it to teach it.`);
   } else {
     const right = make("button", { type: "button", id: "right", title: "Y", onclick: () => confirm(label) });
     right.append("Right, add this one");
     put("known", label, percent(probabilities[0].probability), right);
   }
+  $("answer").classList.toggle("live", live);
+  $("answer").ariaBusy = String(live); // a screen reader waits for the answer that stays
   $("chances").replaceChildren(
-    ...(probabilities.length > 1 ? probabilities.slice(0, SHOWN) : []).map(({ label: name, probability }) => {
+    // How sure it would be among classes that it is none of says nothing.
+    ...(several && label !== null ? probabilities.slice(0, SHOWN) : []).map(({ label: name, probability }) => {
       const bar = make("i", { ariaHidden: "true" });
-      requestAnimationFrame(() => bar.style.setProperty("--share", probability));
+      if (live) bar.style.setProperty("--share", probability);
+      else requestAnimationFrame(() => bar.style.setProperty("--share", probability));
       return make("li", {}, make("bdi", { textContent: name, title: name }), bar, make("span", {}, percent(probability)));
     }),
   );
@@ -40,6 +46,7 @@ function put(kind, label, share, note) {
   const element = $("answer");
   const same = element.classList.contains(kind) && $("verdict-label").textContent === label;
   element.className = kind;
+  element.ariaBusy = "false";
   $("verdict-label").textContent = label;
   $("verdict-share").textContent = share;
   $("verdict-note").replaceChildren(note);

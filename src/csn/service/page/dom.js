@@ -22,8 +22,23 @@ export function plural(count, one, many = `${one}s`) {
   return `${count} ${count === 1 ? one : many}`;
 }
 
-export function toast(text, seconds = 4) {
+/** A message; `action` is a button beside it: [text, what it does]. */
+export function toast(text, { seconds = 4, action = null } = {}) {
   const element = make("p", { class: "toast" }, text);
+  if (action) {
+    const [name, work] = action;
+    const button = make("button", { type: "button", class: "action", textContent: name });
+    button.onclick = () => {
+      element.remove();
+      work();
+    };
+    element.append(button);
+  }
   $("toasts").append(element);
-  setTimeout(() => element.remove(), 1000 * seconds);
+  setTimeout(() => element.remove(), 1000 * (action ? 2 * seconds : seconds));
+}
+
+/** Take away the messages whose buttons no longer do what they say. */
+export function dropActions() {
+  for (const button of document.querySelectorAll(".toast .action")) button.parentElement.remove();
 }

@@ -1,6 +1,7 @@
 /* The paper: strokes by mouse, finger, pen or keyboard, and the picture of them that the server sees.
 
-   A stroke is a list of points [x, y] in parts of the paper's side. Any change of the strokes is one step of undo. */
+   A stroke is a list of points [x, y] in parts of the paper's side. Events: "change" before the strokes change, with
+   the strokes there were; "touch" and "lift" of the pen; "move" while it draws. */
 
 const PICTURE = 112; // pixels of a side of the picture that is sent
 const PEN = 4; // of these: about one pixel of the 28 that the network sees
@@ -10,7 +11,6 @@ const ZOOM = [0.6, 2.2]; // a dot stays a dot
 export class Ink extends EventTarget {
   strokes = [];
   settled = false;
-  #past = [];
   #pen = null; // the pointer that draws
   #nib = [0.5, 0.5]; // of the keyboard
   #nibDown = false;
@@ -36,10 +36,6 @@ export class Ink extends EventTarget {
     return this.#pen !== null || this.#nibDown;
   }
 
-  get canUndo() {
-    return this.#past.length > 0;
-  }
-
   /** The drawing is finished: the next stroke begins a new one. */
   settle() {
     if (this.empty || this.drawing) return;
@@ -53,18 +49,10 @@ export class Ink extends EventTarget {
     this.#say("lift");
   }
 
-  undo() {
+  /** Show other strokes, without an event that they changed. */
+  restore(strokes) {
     this.#unsettle();
-    this.strokes = this.#past.pop() ?? [];
-    this.draw();
-    this.#say("lift");
-  }
-
-  /** The drawing was taken away: nothing of it can be undone here any more. */
-  reset() {
-    this.#unsettle();
-    this.strokes = [];
-    this.#past = [];
+    this.strokes = strokes;
     this.#nibDown = false;
     this.draw();
     this.#say("lift");
@@ -105,8 +93,7 @@ export class Ink extends EventTarget {
   }
 
   #change(strokes) {
-    this.#past.push(this.strokes);
-    if (this.#past.length > 200) this.#past.shift();
+    this.dispatchEvent(new CustomEvent("change", { detail: this.strokes }));
     this.#unsettle();
     this.strokes = strokes;
     this.draw();
@@ -125,6 +112,7 @@ export class Ink extends EventTarget {
   #extend(point) {
     this.strokes.at(-1).push(point);
     this.draw();
+    this.#say("move");
   }
 
   #place(event) {
@@ -147,6 +135,7 @@ export class Ink extends EventTarget {
     const events = event.getCoalescedEvents?.() ?? [];
     for (const part of events.length ? events : [event]) this.strokes.at(-1).push(this.#place(part));
     this.draw();
+    this.#say("move");
   }
 
   #up(event) {

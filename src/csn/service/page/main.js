@@ -3,19 +3,24 @@
 import { showAnswer, showGuide } from "./answer.js";
 import { api, takeTokenFromAddress } from "./api.js";
 import { askForToken, setUpDialogs, showAbout, showSamples } from "./dialogs.js";
-import { $, calm, plural, toast } from "./dom.js";
+import { $, calm, dropActions, plural, toast } from "./dom.js";
+import { History } from "./history.js";
 import { Ink } from "./ink.js";
 import { markSources, showMemory, thumbOf } from "./memory.js";
 import { hideThreads, showThreads } from "./threads.js";
 
 const KEY = "csn-task";
 const SETTLE = 1800; // ms after the pen was lifted, the next stroke begins a new drawing
+const LIVE = 100; // ms between answers while the pen draws, at least
 const ink = new Ink($("paper"), $("nib"));
+const history = new History();
 let task = null; // as the server describes it
 let classes = new Map(); // label -> examples
 let answer = null;
 let asking = null; // aborts the question that is on its way
 let settling = 0;
+let glancing = false; // an answer for a drawing that is not finished is on its way
+let nextGlance = 0; // when the next one may be asked for
 
 /** Do something that may fail; say so if it does. */
 async function attempt(work) {
@@ -34,7 +39,7 @@ async function attempt(work) {
       return undefined;
     }
     if (!error.status && error.code !== "offline") console.error(error);
-    toast([error.message, error.remedy].filter(Boolean).join(" "), 6);
+    toast([error.message, error.remedy].filter(Boolean).join(" "), { seconds: 6 });
     return undefined;
   }
 }
@@ -44,6 +49,7 @@ async function refresh(seen, fresh = null) {
   const examples = seen ? await api.examples(seen.id) : [];
   task = seen;
   if (task) localStorage.setItem(KEY, task.id);
+  dropActions();
   classes = showMemory(examples, { add: teach, forget, forgetClass }, fresh);
   update();
 }
@@ -63,7 +69,7 @@ function update() {
   $("invitation").classList.toggle("gone", !ink.empty);
   $("clear").hidden = ink.empty;
   $("teach").disabled = ink.empty || !$("name").value.trim();
-  $("undo").disabled = !ink.canUndo && !task?.can_undo;
+  $("undo").disabled = !history.last && !task?.can_undo;
   for (const button of document.querySelectorAll(".add")) button.disabled = ink.empty;
   if (!answer) showGuide(classes.size, !ink.empty);
 }
@@ -76,34 +82,57 @@ function withdraw() {
   markSources(null, []);
 }
 
+function show(found, live) {
+  answer = found;
+  showAnswer(found, teach, { live });
+  markSources(found.label, found.examples);
+  showThreads(found.examples, found.label !== null, !live);
+  update();
+}
+
 /** The pen was lifted: what is it? */
 async function recognise() {
-  withdraw();
+  asking?.abort();
+  clearTimeout(settling);
+  if (ink.empty || !classes.size) withdraw();
   update();
   if (ink.empty || !classes.size) return;
   settling = setTimeout(() => ink.settle(), SETTLE);
   const { signal } = (asking = new AbortController());
   await attempt(async () => {
     const found = await api.explain(task.id, await ink.picture(), signal);
-    if (signal.aborted || ink.drawing) return;
-    answer = found;
-    showAnswer(found, teach);
-    markSources(found.label, found.examples);
-    showThreads(found.examples, found.label !== null);
-    update();
+    if (!signal.aborted && !ink.drawing) show(found, false);
   });
+}
+
+/** What is it so far? As often as answers come, but never twice within LIVE. */
+async function glance() {
+  const started = performance.now();
+  if (glancing || !classes.size || started < nextGlance) return;
+  glancing = true;
+  const { signal } = (asking = new AbortController());
+  try {
+    const found = await api.explain(task.id, await ink.picture(), signal);
+    if (!signal.aborted && ink.drawing) show(found, true);
+  } catch {
+    // the answer when the pen lifts says what is wrong
+  } finally {
+    nextGlance = started + Math.max(LIVE, 2 * (performance.now() - started));
+    glancing = false;
+  }
 }
 
 /** Remember the drawing under a name. */
 async function teach(label) {
   if (ink.empty || !label.trim()) return;
   await attempt(async () => {
-    const picture = await ink.picture();
+    const [picture, strokes] = [await ink.picture(), ink.strokes];
     const start = $("paper-box").getBoundingClientRect();
     const { example, task: seen } = await api.add(await current(), picture, label);
     $("name").value = "";
     withdraw();
-    ink.reset();
+    history.add({ memory: true, ink: strokes });
+    ink.restore([]);
     await refresh(seen, example.id);
     fly(example, start);
     if (document.activeElement === $("name") && matchMedia("(hover: hover)").matches) $("paper").focus({ focusVisible: false });
@@ -126,48 +155,61 @@ function fly({ id, picture }, start) {
     .finished.finally(() => image.remove());
 }
 
-const change = (work) => attempt(async () => {
+/** Change the memory, show it, and say so with a way back. */
+const change = (work, said = null) => attempt(async () => {
   await refresh(await work());
+  const step = history.add({ memory: true });
+  if (said) toast(said, { action: ["Undo", () => undo(step)] });
   await recognise();
 });
 const forget = (id) => change(() => api.removeExample(task.id, id));
 
 function forgetClass(label) {
   const count = classes.get(label)?.length ?? 0;
-  return change(async () => {
-    const seen = await api.removeClass(task.id, label);
-    toast(`Forgot ${label} (${plural(count, "drawing")}). Undo brings it back.`);
-    return seen;
+  return change(() => api.removeClass(task.id, label), `Forgot ${label} (${plural(count, "drawing")}).`);
+}
+
+/** Take back a step. Without any, the memory may still have a past from before the page was opened. */
+function undo(step = history.last) {
+  if (!step && !task?.can_undo) return;
+  history.remove(step);
+  if (step && !step.memory) {
+    ink.restore(step.ink);
+    return;
+  }
+  attempt(async () => {
+    const seen = await api.undo(task.id);
+    if (step?.ink) ink.restore(step.ink);
+    await refresh(seen);
+    await recognise();
   });
 }
 
-function undo() {
-  if (ink.canUndo) ink.undo();
-  else if (task?.can_undo) change(() => api.undo(task.id));
+/** Nothing of another task is left on the paper or in the history. */
+function leave() {
+  withdraw();
+  ink.restore([]);
+  history.clear();
 }
 
 async function openTask(id) {
   await attempt(async () => {
     const seen = await api.read(id);
-    withdraw();
-    ink.reset();
+    leave();
     await refresh(seen);
   });
 }
 
 async function newTask() {
-  withdraw();
-  ink.reset();
+  leave();
   localStorage.removeItem(KEY);
   await refresh(null);
 }
 
-const useSample = (name) => attempt(async () => {
-  const seen = await api.addAlphabet(await current(), name);
-  await refresh(seen);
-  toast(`${name} is learned. Copy one of its characters.`);
-  await recognise();
-});
+const useSample = (name) => change(
+  async () => api.addAlphabet(await current(), name),
+  `${name} is learned. Copy one of its drawings.`,
+);
 
 /** Keys that work wherever no text is being written. */
 function shortcut(event) {
@@ -201,14 +243,18 @@ function shortcut(event) {
   action();
 }
 
+ink.addEventListener("change", ({ detail }) => history.add({ ink: detail }));
 ink.addEventListener("touch", () => {
-  withdraw();
+  asking?.abort();
+  clearTimeout(settling);
+  if (ink.strokes.length === 1) withdraw();
   update();
 });
+ink.addEventListener("move", glance);
 ink.addEventListener("lift", recognise);
 document.addEventListener("keydown", shortcut);
 $("clear").onclick = () => ink.clear();
-$("undo").onclick = undo;
+$("undo").onclick = () => undo();
 $("name").oninput = update;
 $("name-form").onsubmit = (event) => {
   event.preventDefault();

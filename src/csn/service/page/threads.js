@@ -1,4 +1,6 @@
-/* Lines from the drawing to the examples it was recognised by: the more attention, the heavier. */
+/* Lines from the drawing to the examples it was recognised by: the more attention, the heavier.
+
+   They run where no card is: down a gutter beside the cards, along the gap below a row, and up to the example. */
 
 import { $ } from "./dom.js";
 import { thumbOf } from "./memory.js";
@@ -6,12 +8,14 @@ import { thumbOf } from "./memory.js";
 const LEAST = 0.03; // of the attention: fainter lines say nothing
 const MOST = 8; // lines
 const HEAVIEST = 6; // pixels
+const CORNER = 12; // pixels, the radius of a bend
+const LANES = [0, -3, 3, -5, 5]; // pixels beside the middle of a gap, so that lines lie side by side
 const SVG = "http://www.w3.org/2000/svg";
 let shown = null;
 
-export function showThreads(sources, known) {
+export function showThreads(sources, known, moving = true) {
   shown = { sources: sources.filter(({ weight }) => weight >= LEAST).slice(0, MOST), known };
-  draw(true);
+  draw(moving);
 }
 
 export function hideThreads() {
@@ -26,33 +30,57 @@ function draw(moving) {
   svg.classList.toggle("unknown", !shown.known);
   const origin = document.body.getBoundingClientRect();
   const paper = $("paper-box").getBoundingClientRect();
-  const wide = $("memory").getBoundingClientRect().left > paper.right - 1;
-  for (const { id, weight } of [...shown.sources].reverse()) {
-    const box = thumbOf(id)?.getBoundingClientRect();
-    if (!box) continue;
+  const memory = $("classes").getBoundingClientRect();
+  shown.sources.forEach(({ id, weight }, i) => {
+    const thumb = thumbOf(id);
+    if (!thumb) return;
+    const points = route(paper, memory, thumb, LANES[i % LANES.length]);
     const path = document.createElementNS(SVG, "path");
-    path.setAttribute("d", wide ? sideways(paper, box, origin) : downwards(paper, box, origin));
+    path.setAttribute("d", rounded(points.map(([x, y]) => [x - origin.left, y - origin.top])));
     path.setAttribute("pathLength", "1");
     path.setAttribute("stroke-dasharray", "1");
-    path.setAttribute("stroke-width", Math.max(1, HEAVIEST * weight).toFixed(2));
-    path.setAttribute("stroke-opacity", (0.3 + 0.4 * weight).toFixed(2));
+    path.setAttribute("stroke-width", Math.max(1.5, HEAVIEST * weight).toFixed(2));
+    path.setAttribute("stroke-opacity", (0.35 + 0.4 * weight).toFixed(2));
     if (!moving) path.style.animation = "none";
-    svg.append(path);
+    svg.prepend(path); // the heaviest on top
+  });
+}
+
+/** Corners of the way from the paper to an example. */
+function route(paper, memory, thumb, lane) {
+  const [box, card] = [thumb.getBoundingClientRect(), thumb.closest(".class").getBoundingClientRect()];
+  const gap = parseFloat(getComputedStyle($("classes")).rowGap);
+  const below = card.bottom + gap / 2 + lane;
+  const x = box.left + box.width / 2;
+  const end = [[x, below], [x, box.bottom + 2]];
+  const middle = paper.top + paper.height / 2 + 2 * lane;
+  if (memory.left > paper.right) {
+    const gutter = (paper.right + memory.left) / 2 + 2 * lane;
+    return [[paper.right, middle], [gutter, middle], [gutter, below], ...end];
   }
+  const left = x < paper.left + paper.width / 2; // one column: down the margin that is nearer
+  const [from, edge] = left ? [paper.left, Math.min(paper.left, memory.left)] : [paper.right, Math.max(paper.right, memory.right)];
+  const margin = edge + (left ? -1 : 1) * (8 + lane / 2);
+  return [[from, middle], [margin, middle], [margin, below], ...end];
 }
 
-function sideways(paper, box, origin) {
-  const [x, y] = [paper.right - origin.left, paper.top + paper.height / 2 - origin.top];
-  const [a, b] = [box.left - origin.left - 3, box.top + box.height / 2 - origin.top];
-  const bend = Math.max(40, (a - x) / 2);
-  return `M${x} ${y} C${x + bend} ${y} ${a - bend} ${b} ${a} ${b}`;
+/** A path through points, with round corners. */
+function rounded(points) {
+  const parts = [`M${points[0]}`];
+  for (let i = 1; i < points.length - 1; i++) {
+    const [before, at, after] = [points[i - 1], points[i], points[i + 1]];
+    const radius = Math.min(CORNER, distance(before, at) / 2, distance(at, after) / 2);
+    parts.push(`L${towards(at, before, radius)}Q${at} ${towards(at, after, radius)}`);
+  }
+  parts.push(`L${points.at(-1)}`);
+  return parts.join("");
 }
 
-function downwards(paper, box, origin) {
-  const [x, y] = [paper.left + paper.width / 2 - origin.left, paper.bottom - origin.top];
-  const [a, b] = [box.left + box.width / 2 - origin.left, box.top - origin.top - 3];
-  const bend = Math.max(30, (b - y) / 2);
-  return `M${x} ${y} C${x} ${y + bend} ${a} ${b - bend} ${a} ${b}`;
+const distance = ([a, b], [c, d]) => Math.hypot(a - c, b - d);
+
+function towards(from, to, length) {
+  const part = length / (distance(from, to) || 1);
+  return from.map((place, axis) => place + part * (to[axis] - place));
 }
 
 new ResizeObserver(() => draw(false)).observe(document.body);
