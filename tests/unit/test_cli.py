@@ -97,7 +97,7 @@ def counted(self):
     return report
 train.Trainer._step = counted
 sys.exit(cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes", *{TINY!r}, "--out", "parts",
-                   "--tasks", "20", "--set", "train.validate_every=10"]))
+                   "--tasks", "20", "--set", "train.validate_every=10", "--threads", "1"]))
 """
 
 

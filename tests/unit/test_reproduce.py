@@ -433,7 +433,7 @@ def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsy
     assert said.count(wanted) == 1
     assert "2 cells of mini-imagenet are left out" in said
     assert "failed: mini-imagenet-5w5s-adacnn-32-df-plus, its data are not there" in said
-    monkeypatch.setattr("csn.cli.reproduce.measure", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.5, 0.5))
     assert main(["reproduce", "strokes", "--budget", "90s", "--dry-run"]) == 0
     assert "mini-imagenet-5w1s-adacnn-32-df-plus: not measured, for its data are not there" in capsys.readouterr().out
 

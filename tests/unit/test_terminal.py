@@ -61,7 +61,9 @@ def test_a_bar_says_what_is_not_training_on_tasks(toy, tmp_path):
     assert run_cells._phase(each, tmp_path) == ""  # just begun
     pretraining.mkdir(parents=True)
     assert run_cells._phase(each, tmp_path) == "pretraining 1/3 "
-    (pretraining / "log.jsonl").write_text('{"tasks": 9, "train": {}}\n{"tasks": 9, "validation": {}}\n')
+    (pretraining / "log.jsonl").write_text(
+        '{"tasks": 9, "seconds": 1, "train": {}}\n{"tasks": 9, "seconds": 2, "validation": {}}\n'
+    )
     assert run_cells._phase(each, tmp_path) == "pretraining 2/3 "
     (pretraining.parent / "log.jsonl").touch()
     assert run_cells._phase(each, tmp_path) == ""
