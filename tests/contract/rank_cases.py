@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from csn.baselines.lstm_lm import LanguageModel
 from csn.building import build
@@ -23,7 +23,9 @@ from csn.engine.distributed import Ranks, connected
 from csn.engine.language import LanguageTrainer
 from csn.engine.pretrain import PretrainTrainer
 from csn.engine.train import StepReport, Trainer, TrainingLoop
+from csn.learner import FewShotLearner
 from csn.networks.cnn import CNNOptions
+from csn.networks.graft import graft
 
 IMAGE, WAY = (1, 8, 8), 3
 # Five tasks a step are shared out as 3 and 2, or 2, 1, 1 and 1.
@@ -40,6 +42,8 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "adam": {"train": {"optimizer": "adam", "learning_rate": 0.01}},
     "micro": {"train": {"micro_tasks": 1}, "feedback": "end-to-end"},
     "maml": {"name": "maml", "inner_steps": 2},
+    "graft": {"name": "graft"},
+    "graft-micro": {"name": "graft", "conditioning": "gradient", "train": {"micro_tasks": 1}},
 }
 
 
@@ -53,6 +57,14 @@ def data() -> Dataset:
         )
 
     return Dataset("noise", {"train": split("train"), "val": split("val")})
+
+
+def grafted(**options: Any) -> FewShotLearner[Any]:
+    """A network of somebody else with shifted neurons."""
+    parts = [nn.Conv2d(1, 4, 3, padding=1), nn.GELU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Flatten()]
+    network = nn.Sequential(*parts, nn.Linear(4 * 64, WAY))
+    key = nn.Sequential(nn.Flatten(), nn.Linear(64, 6))
+    return graft(network, layers=["1", "3", "5"], way=WAY, key=key, stem="0", reads=IMAGE, **options)
 
 
 def trainer(case: str, folder: Path) -> TrainingLoop:
@@ -69,7 +81,10 @@ def trainer(case: str, folder: Path) -> TrainingLoop:
     network = CNNOptions(filters=4, norm=options.pop("norm", "none"))
     name = options.pop("name", "csn")
     key = NetworkKey(size=6) if name == "csn" else None
-    learner = build(name, reads=IMAGE, way=WAY, network=network, key=key, **options)
+    if name == "graft":
+        learner = grafted(**options)
+    else:
+        learner = build(name, reads=IMAGE, way=WAY, network=network, key=key, **options)
     with torch.no_grad():  # where all start alike, a rounding error decides between two answers
         for parameter in learner.parameters():
             parameter += 0.1 * torch.randn_like(parameter)

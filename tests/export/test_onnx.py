@@ -17,6 +17,7 @@ from csn.core.model import CSN
 from csn.episode import Examples
 from csn.export.graphs import EpisodeGraph, exportable
 from csn.learner import InputSpec
+from csn.networks.graft import graft
 
 pytest.importorskip("onnxscript", reason="ONNX is an extra: pip install csn[onnx]")
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is an extra: pip install csn[onnx]")
@@ -138,3 +139,20 @@ def test_the_command_takes_weights_of_the_package_and_refuses_what_is_not_there(
     assert not is_run
     assert main(["export", "runs/nowhere"]) == 2
     assert "give the folder of a run, or one of characters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("conditioning", ["df", "gradient"])
+def test_a_grafted_network_is_exported(tmp_path, conditioning):
+    """Its hooks become part of the graph, and onnxruntime answers as the learner does."""
+    torch.manual_seed(0)
+    parts = [torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.GELU()]
+    network = torch.nn.Sequential(*parts, torch.nn.Flatten(), torch.nn.Linear(4 * 16, WAY))
+    key = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 6))
+    grafted = {"reads": (1, 8, 8), "conditioning": conditioning, "temperature": 10.0}
+    model = graft(network, layers=["1", "3", "5"], way=WAY, key=key, **grafted).eval()
+    *_, episode = export_onnx(model, tmp_path)
+    support, labels, queries = task((1, 8, 8), 6, 5, WAY, seed=1)
+    (logits,) = run(episode, support, labels, queries)
+    shifted = expected(model, support, labels, queries, WAY)
+    torch.testing.assert_close(logits, shifted, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(logits, model.base(queries).logits, atol=1e-3)

@@ -199,9 +199,6 @@ def check_images(x: Tensor, image: tuple[int, int, int]) -> None:
         )
 
 
-torch.fx.wrap("check_images")  # a check is one operation to torch.fx, which follows no numbers
-
-
 def channels_last(x: Tensor) -> Tensor:
     """`x.contiguous(memory_format=torch.channels_last)` in words that torch.func.vmap knows."""
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from csn import registry
+from csn.networks.cnn import check_images
 
 # fmt: off
 ACTIVATIONS = (
@@ -97,10 +98,13 @@ def _others(name: str, above: Sequence[str]) -> Callable[[str], bool]:
 
 
 class _Tracer(fx.Tracer):
-    """Takes some modules of the network for one operation each."""
+    """Takes some modules of the network for one operation each, and csn's check of images for another.
+
+    torch.fx follows no numbers, so that it cannot look into a check of a shape.
+    """
 
     def __init__(self, whole: Callable[[str], bool]) -> None:
-        super().__init__()
+        super().__init__(autowrap_functions=(check_images,))
         self.whole = whole
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
