@@ -148,7 +148,7 @@ def test_the_server_describes_itself(http):
     document = http.get("/openapi.json").json()
     assert "/api/tasks/{task}/explain" in document["paths"]
     bodies = document["paths"]["/api/tasks/{task}/examples"]["post"]["requestBody"]["content"]
-    assert bodies.keys() == {"application/json", "image/png"}
+    assert bodies.keys() == {"application/json", "image/png", "image/jpeg", "image/webp", "text/plain"}
 
     def references(node):
         if isinstance(node, dict):
@@ -171,8 +171,8 @@ def test_metrics_count_what_was_done(tmp_path):
         lines = http.get("/metrics").text.splitlines()
     assert "csn_tasks 1" in lines
     assert "csn_examples 2" in lines
-    assert 'csn_drawings_total{outcome="learned"} 2' in lines
-    assert 'csn_drawings_total{outcome="unknown"} 1' in lines
+    assert 'csn_inputs_total{kind="drawings",outcome="learned"} 2' in lines
+    assert 'csn_inputs_total{kind="drawings",outcome="unknown"} 1' in lines
     assert 'csn_requests_total{method="POST",route="/api/tasks/{task}/explain",status="200"} 2' in lines
     assert 'csn_requests_total{method="GET",route="other",status="404"} 1' in lines
     assert 'csn_request_seconds_count{route="/api/tasks/{task}/explain"} 2' in lines

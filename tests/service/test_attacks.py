@@ -55,9 +55,9 @@ def test_the_first_bad_pixel_is_the_last_one_read(http):
 
 def test_json_is_read_beside_the_event_loop_and_has_a_limit_of_its_own(http, monkeypatch):
     task, readers = new_task(http, o=circle()), []
-    read = schemas.Drawing.model_validate_json
+    read = schemas.Input.model_validate_json
     spy = classmethod(lambda cls, content: (readers.append(threading.current_thread().name), read(content))[1])
-    monkeypatch.setattr(schemas.Drawing, "model_validate_json", spy)
+    monkeypatch.setattr(schemas.Input, "model_validate_json", spy)
     small = json.dumps({"pixels": [[0, 1] * 14] * 28}).encode()
     assert http.post(f"{task}/predict", content=small, headers=JSON).status_code == 200
     assert readers == [name for name in readers if name.startswith("csn")] != []
@@ -135,10 +135,10 @@ def test_an_answer_that_came_too_late_was_not_carried_out(tmp_path, monkeypatch)
     held, ended = threading.Event(), threading.Event()
     learn = FewShotClassifier.partial_fit
 
-    def slow(self, x, y):
+    def slow(self, x, y, names=None):
         held.wait(20)
         try:
-            return learn(self, x, y)
+            return learn(self, x, y, names=names)
         finally:
             ended.set()
 

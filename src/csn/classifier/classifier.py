@@ -256,11 +256,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         other._source, other.memory_ = self._source, self._source.empty()
         return other
 
-    def recall(self, inputs: Tensor, labels: Iterable[Hashable]) -> FewShotClassifier:
-        """Add examples in the form of `inputs_`, as they are; each is described when it is first needed."""
+    def recall(
+        self, inputs: Tensor, labels: Iterable[Hashable], names: Iterable[str | None] | None = None
+    ) -> FewShotClassifier:
+        """Add examples in the form of `inputs_`, as they are; each is described when it is first needed.
+
+        Of an encoder, its vectors (n, d).
+        """
         given, source = list(labels), self._opened
-        none = [None] * len(given)
-        return self._changed(lambda memory: source.extended(memory, inputs, given, none, now=False))
+        called = [None] * len(given) if names is None else list(names)
+        return self._changed(lambda memory: source.extended(memory, inputs, given, called, now=False))
 
     def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:
         """Remember what a task file made with this very (opened) model holds, and nothing else."""
@@ -290,6 +295,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def learner_(self) -> Any:
         """The learner that answers or makes the keys; None where an encoder makes them."""
         return self._opened.learner
+
+    @property
+    def fingerprint_(self) -> str:
+        """Names the learner or encoder with its weights, as task files do."""
+        return self._opened.fingerprint
 
     @property
     def input_(self) -> Any:

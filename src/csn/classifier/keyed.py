@@ -87,9 +87,18 @@ class KeyMemory:
     def _unit(self) -> Tensor:
         return F.normalize(self.keys, dim=-1)
 
+    def _like_keys(self, queries: Tensor) -> Tensor:
+        """Queries in the precision of the keys; ValueError if they are of another size."""
+        if queries.shape[1] != self.keys.shape[1]:
+            raise ValueError(
+                f"the encoder gives {queries.shape[1]} numbers, what is remembered has {self.keys.shape[1]}: give the "
+                f"encoder that it was made with"
+            )
+        return queries.to(self.keys.dtype)
+
     def _units(self, queries: Tensor) -> Tensor:
         """Queries at length 1, in the precision of the keys."""
-        return F.normalize(queries.to(self.keys.dtype), dim=-1)
+        return F.normalize(self._like_keys(queries), dim=-1)
 
     @cached_property
     def _sums(self) -> Tensor:
@@ -111,7 +120,7 @@ class KeyMemory:
         """(m, d) -> (m, C), classes in `order`."""
         if len(self.order) == 1:
             return queries.new_zeros(len(queries), 1)
-        return self.head.predict(queries.to(self.keys.dtype), self.task)
+        return self.head.predict(self._like_keys(queries), self.task)
 
     def log_probabilities(self, queries: Tensor) -> Tensor:
         """(m, d) -> (m, C), classes in `order`."""
@@ -133,7 +142,7 @@ class KeyMemory:
         best = self.logits(queries).argmax(-1).tolist()
         if len(self.order) == 1:
             return [dict(enumerate((query @ self._unit.T).tolist())) for query in self._units(queries)]
-        queries = queries.to(self.keys.dtype)
+        queries = self._like_keys(queries)
         found = [self.head.pushes(query, self.task, c) for query, c in zip(queries, best, strict=True)]
         return [{} if pushes is None else dict(enumerate(pushes.tolist())) for pushes in found]
 

@@ -92,7 +92,11 @@ def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
     if isinstance(source, EncoderSource):
         if task.keys is None:
             raise ValueError(f"{path} holds no keys: it is the task of a learner, not of an encoder")
-        return source.extended(source.empty(), task.keys, task.labels, names)
+        size = task.keys.shape[1]
+        if source.size not in (None, size):
+            raise ValueError(f"{path} does not fit its encoder: keys have {size} numbers, not {source.size}")
+        keys = task.keys if source.encoder is None else task.keys.float()
+        return source.extended(source.empty(), keys, task.labels, names)
     if older:
         warnings.warn(
             f"{path} was made with earlier weights of the package: its drawings are described again. Save the task to "

@@ -155,6 +155,7 @@ class EncoderSource:
         self.batch_size, self.cache, self.progress = batch_size, cache, progress
         self.kind = "vectors" if encoder is None else encoder.kind
         self.fingerprint = "vectors" if encoder is None else encoder.fingerprint
+        self.size: int | None = None if encoder is None else getattr(encoder.call, "size", None)
 
     def prepared(self, X: Any, check: Checks) -> Prepared:
         """The embeddings of X."""

@@ -36,9 +36,8 @@ def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
 
 def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None:
     """A quantile of how alike the task's examples are to others of their class; with one a class, the shipped one."""
-    found = np.empty(0) if memory is None or not len(memory) else memory.same_class_similarity()
-    if len(found) >= LEAST:
-        return float(np.quantile(found, LOST))
+    if memory is not None and has_own_threshold(memory):
+        return float(np.quantile(memory.same_class_similarity(), LOST))
     try:
         shipped = _calibrated(classifier, memory)
     except ValueError:
@@ -55,6 +54,11 @@ def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None
             stacklevel=3,
         )
     return shipped
+
+
+def has_own_threshold(memory: Memory) -> bool:
+    """Whether enough examples have another of their class for a task to have a threshold of its own."""
+    return sum(count for count in Counter(memory.labels).values() if count > 1) >= LEAST
 
 
 def _calibrated(classifier: Parameters, memory: Memory | None) -> float:

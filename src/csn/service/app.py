@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from csn.service import schemas
 from csn.service.api import router
 from csn.service.errors import add_handlers
 from csn.service.guard import Guard
+from csn.service.kinds import Kinds
 from csn.service.limits import Limits
 from csn.service.metrics import Metrics
 from csn.service.store import Store
@@ -24,8 +25,8 @@ from csn.service.workers import Workers
 
 PAGE = Path(__file__).parent / "page"
 ABOUT = (
-    "Learn symbols from a few drawings each and recognise them, one forward pass at a time. A task holds what was "
-    "learned; ids are made by the server. Errors are always `{error: {code, message, remedy}}`."
+    "Learn classes from a few drawings, photographs or sentences each and recognise them, one forward pass at a time. "
+    "A task holds what was learned; ids are made by the server. Errors are always `{error: {code, message, remedy}}`."
 )
 
 
@@ -37,16 +38,23 @@ def create_app(
     hosts: Iterable[str] = (),
     token: str | None = None,
     model: str | None = None,
+    encoders: Mapping[str, FewShotClassifier] | None = None,
 ) -> FastAPI:
     """The service over a classifier's model; tasks are kept in `folder`. ValueError if either cannot be used.
 
-    hosts: names of this server besides localhost and plain addresses. token: what clients must send, if given.
-    model: the name that clients see (default: the classifier's).
+    Args:
+        classifier: Takes drawings.
+        folder: Where tasks are kept.
+        limits: What one server allows.
+        hosts: Names of this server besides localhost and plain addresses.
+        token: What clients must send, if given.
+        model: The name that clients see (default: the classifier's).
+        encoders: Classifiers of tasks of other kinds, "photos" and "text"; each is opened when it is first needed.
     """
     limits = limits or Limits()
     store = Store(folder)
     try:
-        tasks = Tasks(classifier, store, limits)
+        tasks = Tasks(Kinds(classifier, encoders or {}), store, limits)
     except BaseException:
         store.close()
         raise
@@ -78,7 +86,7 @@ def create_app(
     for address, file in (("/", "index.html"), ("/docs", "docs.html"), ("/favicon.ico", "icon.svg")):
         app.add_api_route(address, _file(file), include_in_schema=False)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    _describe_drawings(app)
+    _describe_inputs(app)
     app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
     return app
 
@@ -90,9 +98,9 @@ def _file(name: str):  # type: ignore[no-untyped-def]
     return page
 
 
-def _describe_drawings(app: FastAPI) -> None:
-    """Put the bodies that are read by hand (JSON or PNG) into the OpenAPI description."""
+def _describe_inputs(app: FastAPI) -> None:
+    """Put the bodies that are read by hand into the OpenAPI description."""
     document = app.openapi()
     known = document["components"]["schemas"]
-    for model in (schemas.Drawing, schemas.LabelledDrawing):
+    for model in (schemas.Input, schemas.LabelledInput):
         known[model.__name__] = model.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -1,4 +1,4 @@
-"""Bodies that are read by hand: a drawing as JSON or as a PNG file."""
+"""Bodies that are read by hand: an input as JSON, as the file of a picture or as plain text."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from pydantic import ValidationError
 
 from csn.service import schemas
 from csn.service.errors import ServiceError, invalid_request
-from csn.service.images import from_base64, from_pixels, from_png, unusable
+from csn.service.images import Most, from_base64, from_photo, from_pixels, from_png, unusable
+from csn.service.kinds import DRAWINGS, PHOTOS, TEXT
 from csn.service.limits import Limits
 
-Body = TypeVar("Body", bound=schemas.Drawing)
+Body = TypeVar("Body", bound=schemas.Input)
+JSON = "application/json"
+FILES = {DRAWINGS: ("image/png",), PHOTOS: ("image/jpeg", "image/png", "image/webp"), TEXT: ("text/plain",)}
+FIELDS = {DRAWINGS: ("image", "pixels"), PHOTOS: ("image",), TEXT: ("text",)}
+CALLED = {DRAWINGS: "a drawing", PHOTOS: "a photograph", TEXT: "a sentence"}
 
 
-def drawing_body(model: type[schemas.Drawing]) -> dict[str, Any]:
-    """OpenAPI's description of a body that is JSON or a PNG file."""
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}},
-                "image/png": {"schema": {"type": "string", "format": "binary"}},
-            },
-        }
-    }
+def input_body(model: type[schemas.Input]) -> dict[str, Any]:
+    """OpenAPI's description of a body that is JSON, the file of a picture or plain text."""
+    content: dict[str, Any] = {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+    content |= {name: {"schema": {"type": "string", "format": "binary"}} for name in sorted(FILES[PHOTOS])}
+    return {"requestBody": {"required": True, "content": content | {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 def file_body(kind: str) -> dict[str, Any]:
@@ -34,33 +33,42 @@ def file_body(kind: str) -> dict[str, Any]:
 
 
 class Sent(NamedTuple):
-    """A drawing as it came. To read it takes time, so that is for a worker."""
+    """An input as it came. To read it takes time, so that is for a worker."""
 
     content: bytes
-    is_png: bool
+    media: str
 
     @classmethod
     async def of(cls, request: Request) -> Sent:
-        """The body of a request, if its type is one that a drawing has."""
+        """The body of a request, if its type is one that an input has."""
         given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if given not in ("image/png", "application/json"):
-            raise ServiceError(415, "wrong_type", "a drawing comes as application/json or image/png", "say which it is")
-        return cls(await request.body(), given == "image/png")
+        if given != JSON and not any(given in types for types in FILES.values()):
+            names = ", ".join(dict.fromkeys(name for types in FILES.values() for name in types))
+            raise ServiceError(415, "wrong_type", f"an input comes as {JSON} or as {names}", "say which it is")
+        return cls(await request.body(), given)
 
-    def drawing(self, limits: Limits) -> Any:
-        """The picture."""
-        if self.is_png:
-            return from_png(self.content, limits)
-        return _picture(self._json(schemas.Drawing), limits)
+    def input(self, kind: str, limits: Limits) -> Any:
+        """What the classifier takes: a picture or a text."""
+        return self._read(kind, limits, schemas.Input)[0]
 
-    def labelled_drawing(self, limits: Limits, label: str | None) -> tuple[Any, str]:
-        """The picture and its label, which stands in the address beside a PNG file."""
-        if not self.is_png:
-            body = self._json(schemas.LabelledDrawing)
-            return _picture(body, limits), body.label
-        if label is None:
-            raise ServiceError(422, "bad_label", "the drawing has no label", "add ?label=NAME to the address")
-        return from_png(self.content, limits), label
+    def labelled(self, kind: str, limits: Limits, label: str | None) -> tuple[Any, str]:
+        """The same with its label, which stands in the address beside a file."""
+        if self.media != JSON and label is None:
+            raise ServiceError(422, "bad_label", "the input has no label", "add ?label=NAME to the address")
+        item, body = self._read(kind, limits, schemas.LabelledInput)
+        return item, body.label if body is not None else str(label)
+
+    def _read(self, kind: str, limits: Limits, model: type[Body]) -> tuple[Any, Body | None]:
+        if self.media == JSON:
+            body = self._json(model)
+            return _of_json(body, kind, limits), body
+        if self.media not in FILES[kind]:
+            types = " or ".join((JSON, *FILES[kind]))
+            message = f"this task is of {kind}: {CALLED[kind]} comes as {types}"
+            raise ServiceError(415, "wrong_type", message, "send that, or use a task of another kind")
+        if kind == TEXT:
+            return _text(self.content, limits), None
+        return _picture(self.content, kind, limits), None
 
     def _json(self, kind: type[Body]) -> Body:
         try:
@@ -69,9 +77,32 @@ class Sent(NamedTuple):
             raise invalid_request(error.errors(include_url=False, include_context=False, include_input=False)) from None
 
 
-def _picture(body: schemas.Drawing, limits: Limits) -> Any:
-    if (body.image is None) == (body.pixels is None):
-        raise unusable("a drawing comes as image or as pixels, one of the two")
+def _of_json(body: schemas.Input, kind: str, limits: Limits) -> Any:
+    given = [name for name in ("image", "pixels", "text") if getattr(body, name) is not None]
+    if len(given) != 1 or given[0] not in FIELDS[kind]:
+        came = " and ".join(given) or "nothing"
+        message = f"this task is of {kind}: {CALLED[kind]} comes as {' or as '.join(FIELDS[kind])}, got {came}"
+        raise unusable(message, "text" if kind == TEXT else "image")
+    if body.text is not None:
+        return _checked(body.text, limits)
     if body.image is not None:
-        return from_base64(body.image, limits)
-    return from_pixels(body.pixels or [], limits)
+        return _picture(from_base64(body.image), kind, limits)
+    return from_pixels(body.pixels or [], Most(limits.side, limits.pixels))
+
+
+def _picture(content: bytes, kind: str, limits: Limits) -> Any:
+    return from_photo(content, limits) if kind == PHOTOS else from_png(content, Most(limits.side, limits.pixels))
+
+
+def _text(content: bytes, limits: Limits) -> str:
+    try:
+        return _checked(content.decode(), limits)
+    except UnicodeDecodeError as error:
+        raise unusable(f"the text is no UTF-8 ({error.reason})", "text") from error
+
+
+def _checked(text: str, limits: Limits) -> str:
+    if len(text) > limits.characters:
+        message = f"the text has {len(text):,} characters"
+        raise ServiceError(422, "text_too_long", message, f"send at most {limits.characters:,}")
+    return text

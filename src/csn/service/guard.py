@@ -22,7 +22,7 @@ from csn.service.limits import Limits
 from csn.service.metrics import Metrics
 
 OPEN = ("/", "/docs", "/health", "/openapi.json", "/favicon.ico")  # hold nothing of anybody's: need no token
-PNG, JSON = "image/png", "application/json"
+PICTURES, JSON = ("image/png", "image/jpeg", "image/webp"), "application/json"
 SECURITY = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -33,7 +33,7 @@ SECURITY = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
 }
 
 
@@ -107,7 +107,7 @@ class Guard:
     def _most(self, scope: Scope) -> int:
         """Bytes of a body: pictures and task files may be longer than JSON, which takes far more memory than room."""
         given = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-        is_file = given == PNG or (given != JSON and scope["path"] == "/api/tasks/file")
+        is_file = given in PICTURES or (given != JSON and scope["path"] == "/api/tasks/file")
         return self.limits.body_bytes if is_file else self.limits.json_bytes
 
     def _is_ours(self, host: str) -> bool:
@@ -156,7 +156,7 @@ class Guard:
 
 
 def _too_large(most: int) -> ServiceError:
-    remedy = "send a smaller drawing or task; a PNG file as image/png may be longer than JSON"
+    remedy = "send a smaller picture or task; a picture as a file may be longer than JSON"
     return ServiceError(413, "body_too_large", f"this request has at most {most:,} bytes", remedy)
 
 

@@ -1,4 +1,4 @@
-"""Drawings as clients send them -> what the classifier takes; small pictures for clients to show."""
+"""Pictures as clients send them -> what the classifier takes; small pictures for clients to show."""
 
 from __future__ import annotations
 
@@ -7,37 +7,61 @@ import binascii
 import io
 import struct
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from csn.classifier.inputs import prepare
+from csn.classifier.inputs import one_image, prepare, to_rgb
 from csn.learner import InputSpec
 from csn.service.errors import ServiceError
 from csn.service.limits import Limits
 
 PICTURE = 96  # side of the pictures kept for showing, at most
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SIGNATURE, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"  # neither can begin a text in UTF-8
+PHOTO_FORMATS = ("JPEG", "PNG", "WEBP")
+UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, MemoryError, struct.error, zlib.error)
 
 
-def from_png(content: bytes, limits: Limits) -> Image.Image:
+class Most(NamedTuple):
+    """Pixels of a picture: on a side, and in all."""
+
+    side: int
+    pixels: int
+
+
+def from_png(content: bytes, most: Most) -> Image.Image:
     """A decoded PNG. Its headers are read by hand first: a picture that is too large is never decoded."""
     if content[:8] != SIGNATURE or content[12:16] != b"IHDR" or len(content) < 33:
         raise unusable("the image is no PNG file")
     width, height = struct.unpack(">II", content[16:24])
-    _check_size(width, height, limits)
+    _check_size(width, height, most)
     if _kinds(content).count(b"IHDR") != 1:  # decoders go by the last one
         raise unusable("the PNG file has two headers")
     try:
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
-            _check_size(image.width, image.height, limits)
+            _check_size(image.width, image.height, most)
             image.load()
             return image
     except Image.DecompressionBombError as error:
         raise unusable("the PNG file claims more pixels than its header says") from error
-    except (OSError, SyntaxError, ValueError, EOFError, MemoryError, struct.error, zlib.error) as error:
+    except UNREADABLE as error:
         raise unusable(f"the PNG file is damaged ({error})") from error
+
+
+def from_photo(content: bytes, limits: Limits) -> np.ndarray:
+    """A photograph (JPEG, PNG or WebP) as (h, w, channels), upright; too large a one is never decoded."""
+    most = Most(limits.photo_side, limits.photo_pixels)
+    if content[:8] == SIGNATURE:
+        return one_image(from_png(content, most))
+    try:
+        with Image.open(io.BytesIO(content), formats=PHOTO_FORMATS) as image:
+            _check_size(image.width, image.height, most)
+            return one_image(image)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise unusable("the photograph has too many pixels") from error
+    except UNREADABLE as error:
+        raise unusable(f"the photograph is damaged, or no JPEG, PNG or WebP file ({error})") from error
 
 
 def _kinds(content: bytes) -> list[bytes]:
@@ -50,21 +74,23 @@ def _kinds(content: bytes) -> list[bytes]:
     return found
 
 
-def from_base64(text: str, limits: Limits) -> Image.Image:
-    """A PNG as base64, with or without `data:image/png;base64,` before it."""
+def from_base64(text: str) -> bytes:
+    """The content of a file as base64, with or without `data:image/TYPE;base64,` before it."""
+    head, comma, rest = text.partition(",")
+    if comma and head.startswith("data:image/") and head.endswith(";base64"):
+        text = rest
     try:
-        content = base64.b64decode(text.removeprefix("data:image/png;base64,"), validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise unusable("the image is no base64") from error
-    return from_png(content, limits)
 
 
-def from_pixels(rows: list[list[float]], limits: Limits) -> np.ndarray:
+def from_pixels(rows: list[list[float]], most: Most) -> np.ndarray:
     """Rows of numbers, all of one length, as (h, w)."""
     width = len(rows[0]) if rows else 0
     if any(len(row) != width for row in rows):
         raise unusable("the rows of pixels have different lengths")
-    _check_size(width, len(rows), limits)
+    _check_size(width, len(rows), most)
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which the classifier refuses
         return np.array(rows, dtype=np.float64).astype(np.float32)
 
@@ -82,16 +108,30 @@ def ink_png(ink: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def unusable(message: str) -> ServiceError:
-    """The answer to a drawing that cannot be used."""
-    return ServiceError(422, "unusable_image", message, "send a PNG drawing with some ink on plain paper")
+def photo_jpeg(photograph: np.ndarray) -> bytes:
+    """The square that the encoder sees of a photograph, small, as JPEG."""
+    file = io.BytesIO()
+    Image.fromarray(to_rgb(photograph, PICTURE)).save(file, "JPEG", quality=85)
+    return file.getvalue()
 
 
-def _check_size(width: int, height: int, limits: Limits) -> None:
-    if min(width, height) < 1 or max(width, height) > limits.side or width * height > limits.pixels:
+def is_picture(shown: bytes) -> bool:
+    """Whether what is kept of an example to be shown is a picture; else it is a text."""
+    return shown.startswith((SIGNATURE, JPEG))
+
+
+def unusable(message: str, kind: str = "image") -> ServiceError:
+    """The answer to an input that cannot be used; kind: image or text."""
+    remedy = "send a picture as the task takes it: a PNG drawing with some ink on plain paper, or a photograph"
+    remedy = "send a sentence with something in it" if kind == "text" else remedy
+    return ServiceError(422, f"unusable_{kind}", message, remedy)
+
+
+def _check_size(width: int, height: int, most: Most) -> None:
+    if min(width, height) < 1 or max(width, height) > most.side or width * height > most.pixels:
         raise ServiceError(
             422,
             "image_too_large" if min(width, height) else "unusable_image",
             f"the image has {width} x {height} pixels",
-            f"send 1 to {limits.side} pixels a side and at most {limits.pixels:,} in all",
+            f"send 1 to {most.side} pixels a side and at most {most.pixels:,} in all",
         )

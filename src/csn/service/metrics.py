@@ -24,7 +24,7 @@ class Metrics:
             counts[i] += seconds <= bound
         self._seconds[route] += seconds  # type: ignore[assignment]
 
-    def text(self, tasks: int, examples: int, busy: int, done: Counter[str]) -> str:
+    def text(self, tasks: int, examples: int, busy: int, done: Counter[tuple[str, str]]) -> str:
         """Everything, with what the server holds."""
         lines = [
             *_head("csn_tasks", "gauge", "tasks kept"),
@@ -33,8 +33,11 @@ class Metrics:
             f"csn_examples {examples}",
             *_head("csn_busy", "gauge", "requests being computed or waiting for it"),
             f"csn_busy {busy}",
-            *_head("csn_drawings_total", "counter", "drawings by what became of them"),
-            *(f'csn_drawings_total{{outcome="{name}"}} {count}' for name, count in sorted(done.items())),
+            *_head("csn_inputs_total", "counter", "drawings, photographs and sentences by what became of them"),
+            *(
+                f'csn_inputs_total{{kind="{kind}",outcome="{name}"}} {count}'
+                for (kind, name), count in sorted(done.items())
+            ),
             *_head("csn_requests_total", "counter", "requests by method, route and status"),
             *(
                 f'csn_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, FiniteFloat
 
 from csn.classifier.explanation import Explanation
+from csn.service.images import SIGNATURE, is_picture
 from csn.service.store import Example, Record
 
 
@@ -35,25 +36,33 @@ class ErrorAnswer(BaseModel):
     error: ErrorBody
 
 
+Kind = Literal["drawings", "photos", "text"]
+
+
 class NewTask(BaseModel):
     """A task to be."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field("Untitled", description="shown in lists; need not be unique")
+    kind: Kind = Field("drawings", description="what its examples are; /api/about lists the kinds of this server")
 
 
-class Drawing(BaseModel):
-    """A drawing, as `image` or as `pixels`; dark on light or light on dark, any size within the limits."""
+class Input(BaseModel):
+    """A drawing as `image` or `pixels` (dark on light or light on dark), a photograph as `image`, a sentence as `text`.
+
+    Which of them a task takes is its `kind`. Pictures may have any size within the limits.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    image: str | None = Field(None, description="PNG file as base64, also as a data URL")
-    pixels: Pixels | None = Field(None, description="rows of grey levels, 0 to 1 or 0 to 255")
+    image: str | None = Field(None, description="PNG file, of a photograph also JPEG or WebP, as base64 or a data URL")
+    pixels: Pixels | None = Field(None, description="rows of grey levels of a drawing, 0 to 1 or 0 to 255")
+    text: str | None = Field(None, description="a sentence", examples=["book a flight to rome"])
 
 
-class LabelledDrawing(Drawing):
-    """A drawing and what it shows."""
+class LabelledInput(Input):
+    """An input and what it is."""
 
     label: str = Field(description="any script; spaces around it are cut off", examples=["star"])
 
@@ -63,6 +72,7 @@ class TaskSummary(BaseModel):
 
     id: str
     name: str
+    kind: Kind
     created: datetime
     changed: datetime
     examples: int
@@ -89,6 +99,7 @@ class TaskView(TaskSummary):
         return cls(
             id=record.id,
             name=record.name,
+            kind=record.kind,  # type: ignore[arg-type]
             created=datetime.fromtimestamp(record.created, timezone.utc),
             changed=datetime.fromtimestamp(record.changed, timezone.utc),
             examples=len(record.examples),
@@ -99,21 +110,26 @@ class TaskView(TaskSummary):
 
 
 class ExampleView(BaseModel):
-    """A remembered drawing."""
+    """A remembered example: its picture, or its text."""
 
     id: str
     label: str
-    picture: str = Field(description="PNG as a data URL, black ink on transparent paper")
+    picture: str | None = Field(
+        description="data URL: of a drawing PNG, black ink on transparent paper; of a photograph JPEG"
+    )
+    text: str | None = Field(description="of a sentence; of an imported photograph its name")
 
     @classmethod
     def of(cls, example: Example) -> ExampleView:
         """An example as clients see it."""
-        data = b64encode(example.picture).decode()
-        return cls(id=example.id, label=example.label, picture=f"data:image/png;base64,{data}")
+        if not is_picture(example.picture):
+            return cls(id=example.id, label=example.label, picture=None, text=example.picture.decode())
+        kind, data = "png" if example.picture.startswith(SIGNATURE) else "jpeg", b64encode(example.picture).decode()
+        return cls(id=example.id, label=example.label, picture=f"data:image/{kind};base64,{data}", text=None)
 
 
 class Learned(BaseModel):
-    """What became of a drawing that was to be learned."""
+    """What became of an input that was to be learned."""
 
     example: ExampleView
     task: TaskView
@@ -127,10 +143,10 @@ class ClassProbability(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What a drawing is. label is null when it is like nothing remembered: `similarity` is below the threshold."""
+    """What an input is. label is null when it is like nothing remembered: `similarity` is below the threshold."""
 
     label: str | None
-    similarity: float = Field(description="best cosine between the drawing's key and a remembered one")
+    similarity: float = Field(description="best cosine between the input's key and what is remembered")
     probabilities: list[ClassProbability] = Field(description="of every class, largest first; they sum to one")
 
     @staticmethod
@@ -145,7 +161,7 @@ class Prediction(BaseModel):
 
 
 class SourceView(BaseModel):
-    """A remembered example and the attention it got."""
+    """A remembered example and its part in the answer."""
 
     id: str
     label: str
@@ -171,6 +187,7 @@ class About(BaseModel):
 
     version: str
     model: str
+    kinds: list[Kind] = Field(description="what a task of this server may be of")
     way: int = Field(description="classes told apart in one match; more of them hold a tournament")
     unknown_threshold: float | None
     limits: dict[str, float]

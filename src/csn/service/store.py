@@ -14,14 +14,16 @@ from typing import Any
 
 from csn.service.workers import begin_change
 
-VERSION = 1
+VERSION = 2  # 1 knew drawings alone
 KEYS = 1000  # of a task that are remembered, the latest
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL,
     examples INTEGER NOT NULL, classes INTEGER NOT NULL,
     present TEXT NOT NULL,  -- JSON: the ids of its examples in the order they were learned
-    history TEXT NOT NULL   -- JSON: changes that can be undone, the latest last
+    history TEXT NOT NULL,  -- JSON: changes that can be undone, the latest last
+    kind TEXT NOT NULL DEFAULT 'drawings',
+    made_with TEXT NOT NULL DEFAULT ''  -- the encoder of its keys; nothing for drawings
 );
 CREATE TABLE IF NOT EXISTS examples (
     id TEXT PRIMARY KEY, task TEXT NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
@@ -34,11 +36,19 @@ CREATE TABLE IF NOT EXISTS done (  -- what was learned under a key of the client
     UNIQUE (task, key)
 );
 """
+OLDER = """
+ALTER TABLE tasks ADD COLUMN kind TEXT NOT NULL DEFAULT 'drawings';
+ALTER TABLE tasks ADD COLUMN made_with TEXT NOT NULL DEFAULT '';
+"""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A remembered drawing. input: what the learner sees, as bytes; picture: a PNG to show."""
+    """A remembered example.
+
+    input: what the learner sees, as bytes (of photographs and sentences the key, float32). picture: a PNG or JPEG to
+    show; of a sentence its text in UTF-8.
+    """
 
     id: str
     label: str
@@ -56,6 +66,8 @@ class Record:
     changed: float
     examples: list[Example] = field(default_factory=list)
     history: list[dict[str, list[Any]]] = field(default_factory=list)
+    kind: str = "drawings"
+    made_with: str = ""
 
     @property
     def classes(self) -> dict[str, list[Example]]:
@@ -81,9 +93,10 @@ class Store:
             )
             self._db.execute("PRAGMA foreign_keys = ON")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, VERSION):
+            if not 0 <= found <= VERSION:
                 raise ValueError(f"{self.path} is of version {found}, this csn reads {VERSION}: use another folder")
-            self._db.executescript(f"{SCHEMA}; PRAGMA user_version = {VERSION}")
+            before = OLDER if found == 1 else ""
+            self._db.executescript(f"BEGIN; {before} {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
         except sqlite3.OperationalError as error:
             self._db.close()
             raise ValueError(f"{self.path} is in use by another server: stop it, or use another folder") from error
@@ -105,8 +118,8 @@ class Store:
             if self._db.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] >= most:
                 return False
             self._db.execute(
-                "INSERT INTO tasks VALUES (?, ?, ?, ?, 0, 0, '[]', '[]')",
-                (record.id, record.name, record.created, record.changed),
+                "INSERT INTO tasks VALUES (?, ?, ?, ?, 0, 0, '[]', '[]', ?, ?)",
+                (record.id, record.name, record.created, record.changed, record.kind, record.made_with),
             )
             self._write(record, record.examples)
         return True
@@ -131,13 +144,19 @@ class Store:
         """A task with everything in it."""
         with self._lock:
             row = self._db.execute(
-                "SELECT name, created, changed, present, history FROM tasks WHERE id = ?", (task,)
+                "SELECT name, created, changed, present, history, kind, made_with FROM tasks WHERE id = ?", (task,)
             ).fetchone()
             if row is None:
                 return None
             examples = self._examples("task = ?", task)
         present = [examples[id] for id in json.loads(row[3])]
-        return Record(task, row[0], row[1], row[2], present, json.loads(row[4]))
+        return Record(task, row[0], row[1], row[2], present, json.loads(row[4]), row[5], row[6])
+
+    def kind(self, task: str) -> str | None:
+        """What a task is of; None if there is no such task."""
+        with self._lock:
+            row = self._db.execute("SELECT kind FROM tasks WHERE id = ?", (task,)).fetchone()
+        return None if row is None else str(row[0])
 
     def example(self, task: str, example: str) -> Example:
         """One that may have been removed and can come back."""
@@ -151,7 +170,7 @@ class Store:
 
     def rows(self) -> list[dict[str, Any]]:
         """A summary of every task, the latest change first."""
-        names = ("id", "name", "created", "changed", "examples", "classes")
+        names = ("id", "name", "kind", "created", "changed", "examples", "classes")
         with self._lock:
             found = self._db.execute(f"SELECT {', '.join(names)} FROM tasks ORDER BY changed DESC, id").fetchall()
         return [dict(zip(names, row, strict=True)) for row in found]

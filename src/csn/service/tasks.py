@@ -1,6 +1,6 @@
 """What clients do with tasks: learn, forget, undo, recognise, export, import. The state of a task is its `Record`.
 
-The model is shared and holds no state; each task has a classifier with a memory of its own, made from the record when
+The models are shared and hold no state; each task has a classifier with a memory of its own, made from the record when
 it is first needed. Work on one task is done one request at a time, so an answer never depends on who else is asking.
 """
 
@@ -12,17 +12,19 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
+from torch import Tensor
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.explanation import Explanation
+from csn.classifier.taskfile import read_task
 from csn.service.errors import ServiceError
-from csn.service.images import ink_png, picture, unusable
+from csn.service.images import ink_png, unusable
+from csn.service.kinds import DRAWINGS, TEXT, Kinds, explained, recalled, rows_of, shown_of
 from csn.service.limits import Limits
 from csn.service.names import clean
 from csn.service.store import Example, Record, Store
@@ -40,27 +42,30 @@ class Live(NamedTuple):
 class Tasks:
     """All tasks of a server. Safe to call from any thread."""
 
-    def __init__(self, classifier: FewShotClassifier, store: Store, limits: Limits) -> None:
-        self.model = classifier.blank()
-        if not self.model.input_.is_image or self.model.input_.shape[0] != 1 or not self.model.learner_.attends:
-            raise ValueError("the service needs a CSN that takes drawings (1, h, w): give another model or run")
-        self.store, self.limits = store, limits
-        self.done: Counter[str] = Counter()  # for the metrics
+    def __init__(self, kinds: Kinds, store: Store, limits: Limits) -> None:
+        self.kinds, self.store, self.limits = kinds, store, limits
+        self.done: Counter[tuple[str, str]] = Counter()  # of every kind, for the metrics
         # Chosen by a task's id and never thrown away: a lock holds whether the task is in memory or not.
         self._locks = [threading.Lock() for _ in range(LOCKS)]
         self._live: OrderedDict[str, Live] = OrderedDict()
         self._live_lock = threading.Lock()
 
-    def create(self, name: str = "Untitled", examples: Sequence[Example] = ()) -> Record:
+    def create(self, name: str = "Untitled", kind: str = DRAWINGS, examples: Sequence[Example] = ()) -> Record:
         """A new task under a random id."""
-        now = time.time()
+        now, made_with = time.time(), self.kinds.made_with(kind)
         name = clean(name, self.limits.name, "name")
-        record = Record(secrets.token_urlsafe(12), name, now, now, list(examples))
+        record = Record(secrets.token_urlsafe(12), name, now, now, list(examples), [], kind, made_with)
         if not self.store.insert(record, self.limits.tasks):
             raise ServiceError(
                 409, "too_many_tasks", f"the server keeps {self.limits.tasks} tasks", "delete one that is not needed"
             )
         return record
+
+    def kind(self, task: str) -> str:
+        """What a task is of."""
+        if (kind := self.store.kind(task)) is None:
+            raise _no_task()
+        return kind
 
     def view(self, task: str) -> Record:
         """A task as it is now."""
@@ -75,29 +80,34 @@ class Tasks:
             if not self.store.delete(task):
                 raise _no_task()
 
-    def add(self, task: str, image: Any, label: str, key: str | None = None) -> tuple[Record, Example]:
-        """Learn a drawing; under a key that was used before, the one that was learned then."""
+    def add(self, task: str, item: Any, label: str, key: str | None = None) -> tuple[Record, Example]:
+        """Learn an input; under a key that was used before, the one that was learned then."""
         label = clean(label, self.limits.label)
         with self._open(task) as live:
             if (known := self._done(live.record, key)) is not None:
                 return _copy(live.record), known[0]
             self._check_room([e.label for e in live.record.examples], [label])
+            kind = live.record.kind
             try:
-                shown = picture(image)
-                live.classifier.partial_fit([image], [label])
+                shown = shown_of(kind, item)
+                live.classifier.partial_fit([item], [label], names=[shown.decode() if kind == TEXT else None])
             except ValueError as error:
-                raise unusable(str(error)) from error
-            example = _example(label, live.classifier.inputs_[-1], shown)
+                raise _unusable(kind, error) from error
+            kept = rows_of(kind, live.classifier)[-1]
+            example = Example(secrets.token_urlsafe(9), label, kept.numpy().tobytes(), shown)
             self._added(live, [example], key)
             return _copy(live.record), example
 
     def add_known(self, task: str, examples: Sequence[Example], key: str | None = None) -> Record:
-        """Learn examples that are already in the model's form; under a key that was used before, nothing more."""
+        """Learn drawings that are already in the model's form; under a key that was used before, nothing more."""
         with self._open(task) as live:
             if self._done(live.record, key) is not None:
                 return _copy(live.record)
+            if live.record.kind != DRAWINGS:
+                message = f"this task is of {live.record.kind}, the sample is of drawings"
+                raise ServiceError(409, "wrong_kind", message, "use a task of drawings")
             self._check_room([e.label for e in live.record.examples], [e.label for e in examples])
-            live.classifier.recall(self._inputs(examples), [e.label for e in examples])
+            recalled(DRAWINGS, live.classifier, examples)
             self._added(live, list(examples), key)
             return _copy(live.record)
 
@@ -114,7 +124,7 @@ class Tasks:
             record.examples = [e for i, e in enumerate(record.examples) if i not in places]
             self._remember(record, {"removed": [[i, id] for i, id in gone]})
             self.store.save(record, [])
-            self.done["forgotten"] += len(gone)
+            self.done[record.kind, "forgotten"] += len(gone)
             return _copy(record)
 
     def undo(self, task: str) -> Record:
@@ -136,18 +146,18 @@ class Tasks:
             self.store.save(record, [])
             return _copy(record)
 
-    def explain(self, task: str, image: Any) -> tuple[Explanation, Record]:
-        """What a drawing is, and by which examples."""
+    def explain(self, task: str, item: Any) -> tuple[Explanation, Record]:
+        """What an input is, and by which examples."""
         with self._open(task) as live:
             if not live.record.examples:
                 raise ServiceError(
                     409, "nothing_learned", "this task remembers no examples yet", "add an example of each class first"
                 )
             try:
-                found = live.classifier.explain([image])[0]
+                found = explained(live.classifier, item)
             except ValueError as error:
-                raise unusable(str(error)) from error
-            self.done["recognised" if found.label is not None else "unknown"] += 1
+                raise _unusable(live.record.kind, error) from error
+            self.done[live.record.kind, "recognised" if found.label is not None else "unknown"] += 1
             return found, _copy(live.record)
 
     def export(self, task: str) -> bytes:
@@ -160,24 +170,31 @@ class Tasks:
             return path.read_bytes()
 
     def import_file(self, content: bytes, name: str) -> Record:
-        """A new task from a file. Only its drawings and labels are taken: what follows from them is computed anew."""
-        reader = self.model.blank()
+        """A new task from a file. Only its drawings (or keys) and labels are taken; the rest is computed again."""
         with TemporaryDirectory(prefix="csn-") as folder:
             path = Path(folder) / "task.csn"
             path.write_bytes(content)
             try:
-                reader.restore(path)
+                kind = self.kinds.of_file(read_task(path).about)
+                reader = self.kinds.blank(kind).restore(path)
             except ValueError as error:
                 message = str(error).replace(str(path), "the file")
                 remedy = "send a file that this server (or one with the same model) exported"
                 raise ServiceError(422, "bad_task_file", message, remedy) from error
         labels = [clean(str(label), self.limits.label) for label in reader.labels_]
         self._check_room([], labels)
-        return self.create(name, [self.known(label, x) for label, x in zip(labels, reader.inputs_, strict=True)])
+        if kind == DRAWINGS:
+            drawn = zip(labels, reader.inputs_, strict=True)
+            return self.create(name, kind, [self.known(label, x) for label, x in drawn])
+        most, examples = self.limits.characters, []
+        for label, row, called in zip(labels, rows_of(kind, reader), reader.memory_.names, strict=True):
+            shown = (called or "")[:most].encode(errors="replace")
+            examples.append(Example(secrets.token_urlsafe(9), label, row.numpy().tobytes(), shown))
+        return self.create(name, kind, examples)
 
-    def known(self, label: str, x: torch.Tensor) -> Example:
+    def known(self, label: str, x: Tensor) -> Example:
         """An example from an image in the model's form, (1, h, w) uint8."""
-        return _example(label, x, ink_png(x[0].numpy()))
+        return Example(secrets.token_urlsafe(9), label, x.numpy().tobytes(), ink_png(x[0].numpy()))
 
     def _done(self, record: Record, key: str | None) -> list[Example] | None:
         """The examples that were learned under a key before; None if it is new."""
@@ -195,7 +212,7 @@ class Tasks:
         record.examples = [*record.examples, *examples]
         self._remember(record, {"added": [example.id for example in examples]})
         self.store.save(record, examples, key)
-        self.done["learned"] += len(examples)
+        self.done[record.kind, "learned"] += len(examples)
 
     def _remember(self, record: Record, change: dict[str, list[Any]]) -> None:
         record.history = [*record.history, change][-self.limits.undos :]
@@ -206,12 +223,6 @@ class Tasks:
             raise ServiceError(409, "too_many_examples", f"a task holds {limits.examples} examples", remedy)
         if len({*old, *new}) > limits.classes:
             raise ServiceError(409, "too_many_classes", f"a task holds {limits.classes} classes", remedy)
-
-    def _inputs(self, examples: Sequence[Example]) -> torch.Tensor:
-        """(n, 1, h, w) uint8."""
-        shape = self.model.input_.shape
-        pixels = np.frombuffer(b"".join(e.input for e in examples), dtype=np.uint8)
-        return torch.from_numpy(pixels.copy().reshape(len(examples), *shape))
 
     def _lock(self, task: str) -> threading.Lock:
         return self._locks[hash(task) % LOCKS]
@@ -242,9 +253,11 @@ class Tasks:
         record = self.store.load(task)
         if record is None:
             raise _no_task()
-        classifier = self.model.blank()
-        if record.examples:
-            classifier.recall(self._inputs(record.examples), [e.label for e in record.examples])
+        classifier = self.kinds.blank(record.kind)
+        if record.made_with != self.kinds.made_with(record.kind):
+            message = f"this task was learned with {record.made_with}, which this server does not have"
+            raise ServiceError(409, "other_encoder", message, "teach a new task, or install that encoder again")
+        recalled(record.kind, classifier, record.examples)
         with self._live_lock:
             self._live[task] = Live(record, classifier)
             while len(self._live) > self.limits.live:
@@ -254,11 +267,11 @@ class Tasks:
 
 def _copy(record: Record) -> Record:
     """A record that later changes leave alone: its lists are replaced or popped from, never shared."""
-    return Record(record.id, record.name, record.created, record.changed, list(record.examples), list(record.history))
+    return replace(record, examples=list(record.examples), history=list(record.history))
 
 
-def _example(label: str, x: torch.Tensor, shown: bytes) -> Example:
-    return Example(secrets.token_urlsafe(9), label, x.numpy().tobytes(), shown)
+def _unusable(kind: str, error: ValueError) -> ServiceError:
+    return unusable(str(error), "text" if kind == TEXT else "image")
 
 
 def _no_task() -> ServiceError:

