@@ -153,6 +153,49 @@ def test_what_cannot_be_streamed_is_named(folder, tmp_path, capsys):
         stream_images(folder, size=4)
 
 
+def member(name: str, kind: bytes = tarfile.REGTYPE, **headers: str) -> tuple[tarfile.TarInfo, bytes]:
+    info, data = tarfile.TarInfo(name), content(0, 0) if kind == tarfile.REGTYPE else b""
+    info.size, info.type, info.linkname, info.pax_headers = len(data), kind, "/etc/passwd", headers
+    return info, data
+
+
+def archive(path: Path, *more: tuple[tarfile.TarInfo, bytes]) -> Path:
+    """Seven classes of two images, and what is to be tried."""
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        for info, data in (*(member(f"c{c}/{j}.jpg") for c in range(7) for j in range(2)), *more):
+            file.addfile(info, io.BytesIO(data))
+    return path
+
+
+def count(path: Path) -> int:
+    return sum(len(split.places) for split in stream_images(path, size=SIZE).splits.values())
+
+
+def test_an_archive_leads_to_nothing_but_its_own_bytes(tmp_path):
+    kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
+    links = [member(f"c0/{number}.jpg", kind) for number, kind in enumerate(kinds, start=7)]
+    assert count(archive(tmp_path / "set.tar", *links)) == 14
+    assert count(archive(tmp_path / "set.tar", member("../../../c0/9.jpg"), member("/etc/c1/9.jpg"))) == 16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["set.tar"]
+
+
+# The second size leads back to the header that says so: tarfile would read it again for ever.
+@pytest.mark.parametrize("headers", [{"size": "-1024"}, {"size": "-1536"}, {"size": "9" * 20}, {"GNU.sparse.map": "a"}])
+def test_an_archive_with_sizes_that_cannot_be_is_refused(tmp_path, headers):
+    path = archive(tmp_path / "set.tar", member("c0/2.jpg", **headers), member("c0/3.jpg"))
+    with pytest.raises(ValueError, match=r"set\.tar cannot be read as a tar archive"):
+        stream_images(path)
+
+
+def test_an_archive_with_a_damaged_header_is_no_shorter_one(tmp_path):
+    path = archive(tmp_path / "set.tar")
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(b"c5/0.jpg")] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"the header at byte [\d,]+ is damaged"):
+        stream_images(path)
+
+
 def test_a_damaged_image_is_named_when_a_task_asks_for_it(folder, tmp_path):
     data = stream_images(folder, size=SIZE)
     damaged = tmp_path / "0.jpg"

@@ -141,22 +141,38 @@ def _of_archives(archives: Sequence[Path], seed: int) -> list[_Image]:
     for path in archives:
         try:
             with tarfile.open(path, "r:") as archive:
-                members = [member for member in archive if member.isfile()]
-                keys = {member.name: member for member in members}
-                for member in members:
-                    stem, _, suffix = member.name.rpartition(".")
-                    if f".{suffix.lower()}" not in TYPES:
-                        continue
-                    said = keys.get(f"{stem}.cls")
-                    label = _label(archive, said) if said else member.name.rpartition("/")[0].rpartition("/")[2]
-                    found.append(
-                        (label, f"{path.name}/{member.name}", Part(str(path), member.offset_data, member.size))
-                    )
-        except (tarfile.TarError, OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} cannot be read as a tar archive ({error}): take another copy") from error
+                found += _of_archive(path, archive)
+        except Exception as error:  # damaged archives make tarfile raise almost anything
+            raise ValueError(f"{path} cannot be read as a tar archive ({reason(error)}): take another copy") from error
     split_of = split_classes({label for label, _, _ in found}, archives[0].parent, seed)
     found.sort(key=lambda each: each[:2])
     return [_Image(part, label, split_of[label]) for label, _, part in found]
+
+
+def _of_archive(path: Path, archive: tarfile.TarFile) -> list[tuple[str, str, Part]]:
+    """Class, name and place of the images of an archive."""
+    members: dict[str, tarfile.TarInfo] = {}
+    for member in archive:
+        if member.size < 0:  # the next header would be one that was read already, again and again
+            raise tarfile.ReadError(f"{member.name} has a negative size")
+        if member.isfile():
+            members[member.name] = member
+    if _block(path, archive.offset).strip(b"\0"):  # tarfile takes a damaged header for the end
+        raise tarfile.ReadError(f"the header at byte {archive.offset:,} is damaged")
+    found = []
+    for name, member in members.items():
+        stem, _, suffix = name.rpartition(".")
+        if f".{suffix.lower()}" in TYPES:
+            said = members.get(f"{stem}.cls")
+            label = _label(archive, said) if said else name.rpartition("/")[0].rpartition("/")[2]
+            found.append((label, f"{path.name}/{name}", Part(str(path), member.offset_data, member.size)))
+    return found
+
+
+def _block(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(tarfile.BLOCKSIZE)
 
 
 def _label(archive: tarfile.TarFile, member: tarfile.TarInfo) -> str:
