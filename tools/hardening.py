@@ -26,6 +26,8 @@ WORDS = {
     "picture": "pictures: PNG, JPEG, GIF, WebP, BMP, TIFF",
     "csv": "lists in CSV",
     "archive": "archives of pictures",
+    "shards": "archives of streamed pictures",
+    "table": "tables and vectors of csn adapt",
     "text": "texts, also packed",
     "json_body": "JSON bodies of the service",
 }

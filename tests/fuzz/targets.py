@@ -14,7 +14,6 @@ import json
 import pickle
 import tempfile
 import warnings
-import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -25,16 +24,18 @@ from typing import Any
 
 import edits
 import numpy as np
-from PIL import Image
+from picture_seeds import archives, pictures, tars
 
 from csn.building import build_learner
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.inputs import open_image
+from csn.cli.inputs import labelled, unlabelled
 from csn.config import config_from_json, load_preset, merge
 from csn.data.images.decode import decode
 from csn.data.images.files import list_images, read_csv
 from csn.data.images.mini_imagenet import _checked
 from csn.data.images.plain_pickle import read_plain_pickle
+from csn.data.images.streaming import stream_images
 from csn.data.text.files import read_sentences
 from csn.engine.checkpoint import load_checkpoint
 from csn.engine.run import open_model
@@ -212,24 +213,6 @@ def _picture(content: bytes) -> None:
         picture(from_png(content, Limits(pixels=300_000)))
 
 
-def _pictures() -> list[bytes]:
-    rows = (np.indices((9, 13)).sum(0) * 11).astype(np.uint8)
-    grey, found = Image.fromarray(rows), []
-    for kind, modes in {"PNG": ("L", "1", "LA", "P", "RGBA", "I;16"), "JPEG": ("L", "RGB", "CMYK")}.items():
-        found += [_saved(grey.convert(mode), kind) for mode in modes]
-    found += [_saved(grey.convert("RGB"), kind) for kind in ("GIF", "WEBP", "BMP", "TIFF")]
-    found.append(_saved(grey.convert("RGB"), "JPEG", progressive=True))
-    frames = {"save_all": True, "append_images": [grey.convert("RGB")]}
-    found += [_saved(grey.convert("RGB"), kind, **frames) for kind in ("PNG", "GIF", "WEBP")]
-    return found
-
-
-def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
 def _png_variants(content: bytes) -> Iterator[bytes]:
     if content[:4] == b"\x89PNG":
         yield edits.with_checksums(content)
@@ -244,20 +227,27 @@ def _archive(content: bytes) -> None:
     list_images(_file(content, "set.zip"))
 
 
-@functools.cache
-def _archives() -> list[bytes]:
-    found = []
-    for names in (
-        [f"{split}/c{i}/{j}.png" for split in ("train", "val", "test") for i in range(2) for j in range(2)],
-        [f"c{i}/{j}.png" for i in range(7) for j in range(2)],
-        ["images/a.png", "images/b.png", "train.csv", "val.csv", "test.csv", "../../x.png"],
-    ):
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in names:
-                archive.writestr(name, "filename,label\na.png,x\n" if name.endswith(".csv") else _pictures()[0])
-        found.append(file.getvalue())
-    return found
+def _shards(content: bytes) -> None:
+    for split in stream_images(_file(content, "set.tar"), size=8).splits.values():
+        for row in range(min(2, len(split.places))):
+            split.at(np.array([row]))
+
+
+def _table(content: bytes) -> None:
+    """What `csn adapt` learns from: vectors with their labels, and tables of sentences or numbers."""
+    labels = _file(b"a\nb\nc\n", "labels.txt")
+    with contextlib.suppress(ValueError):
+        labelled(_file(content, "vectors.npy"), "none", labels)
+    for kind in ("text", "none"):
+        with contextlib.suppress(ValueError):
+            labelled(_file(content, "table.csv"), kind, None)
+    unlabelled([str(_file(content, "lines.txt"))], "text")
+
+
+def _tables() -> list[bytes]:
+    file = io.BytesIO()
+    np.save(file, np.zeros((3, 4), dtype=np.float32))
+    return [file.getvalue(), b"text,label\na quick fox,x\n", b"a,b,label\n1,2.5,x\n-3,1e3,y\n"]
 
 
 def _text(content: bytes) -> None:
@@ -305,7 +295,7 @@ def _bodies(content: bytes) -> None:
 def _body_seeds() -> list[bytes]:
     import base64
 
-    image = base64.b64encode(_pictures()[0]).decode()
+    image = base64.b64encode(pictures()[0]).decode()
     some = ({"name": "runes"}, {"pixels": [[0, 0.5], [1, 255]]}, {"label": "☃", "pixels": [[0, 1]]})
     return [json.dumps(body).encode() for body in (*some, {"image": image}, {"label": "x", "image": image})]
 
@@ -321,11 +311,13 @@ TARGETS = {
     "config": Target(
         lambda content: config_from_json(content.decode("utf-8")), _configs, functools.partial(_json_variants, _configs)
     ),
-    "picture": Target(_picture, _pictures, _png_variants),
+    "picture": Target(_picture, pictures, _png_variants),
     "csv": Target(
         _csv, lambda: [b"file,label,split\na.png,x,train\nb.png,y,test\n", b"filename;label\n", b"image,class\n"]
     ),
-    "archive": Target(_archive, _archives),
+    "archive": Target(_archive, archives),
+    "shards": Target(_shards, tars),
+    "table": Target(_table, _tables),
     "text": Target(_text, _texts),
     "json_body": Target(_bodies, _body_seeds, functools.partial(_json_variants, _body_seeds)),
 }
