@@ -12,6 +12,7 @@ from PIL import Image
 from test_encoders import needs_text
 
 from csn.cli import main as cli
+from csn.cli.inputs import labelled
 from csn.cli.predict import told_apart
 from csn.data import registry
 from csn.data.images.strokes import load_strokes
@@ -218,6 +219,30 @@ def test_bad_vectors_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert message in capsys.readouterr().err
     assert cli.main(["adapt", str(tmp_path / "three.npy"), *out]) == 2
     assert "--labels" in capsys.readouterr().err
+
+
+HEADER = b"{'descr': '<f8', 'fortran_order': False, 'shape': %s, }"
+DAMAGED = {
+    "an archive that is none": b"PK\x03\x04 and no more",
+    "more than memory holds": b"\x93NUMPY\x01\x00\x76\x00" + (HEADER % b"(99999999999, 4)").ljust(117) + b"\n",
+    "brackets without an end": b"\x93NUMPY\x01\x00\x10\x27" + b"(" * 9999 + b"\n",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_damaged_vectors_are_named(what: str, tmp_path: Path) -> None:
+    path, labels = tmp_path / "x.npy", tmp_path / "labels.txt"
+    path.write_bytes(DAMAGED[what])
+    labels.write_text("a\n")
+    with pytest.raises(ValueError, match=r"x\.npy is no file of numbers that numpy\.save wrote"):
+        labelled(path, "none", labels)
+
+
+def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "label").mkdir()
+    (tmp_path / "label" / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match=r"latin\.txt is no text in UTF-8"):
+        labelled(tmp_path, "text", None)
 
 
 @needs_text

@@ -33,7 +33,7 @@ def labelled(source: Path, kind: str, labels: Path | None) -> Rows:
             raise ValueError(f"{source} is a folder: vectors come as a .npy file, or a .csv with a column label")
         files = labelled_files(source) if kind != "text" else _labelled_texts(source)
         names = _apart([path for path, _ in files])
-        items = [path.read_text(encoding="utf-8") if kind == "text" else path for path, _ in files]
+        items = [_text(path) if kind == "text" else path for path, _ in files]
         return Rows(items, [label for _, label in files], names)
     if not source.is_file():
         raise ValueError(
@@ -163,8 +163,9 @@ def _column(path: Path, rows: list[dict[str, str]], names: tuple[str, ...]) -> s
 
 def _vectors(path: Path) -> np.ndarray:
     try:
-        vectors = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        with path.open("rb") as file:
+            vectors = np.load(file, allow_pickle=False)
+    except Exception as error:  # a damaged header makes numpy raise almost anything
         raise ValueError(f"{path} is no file of numbers that numpy.save wrote ({error})") from error
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "buif":
         raise ValueError(
@@ -174,8 +175,12 @@ def _vectors(path: Path) -> np.ndarray:
 
 
 def _lines(path: Path) -> list[str]:
+    return [line for line in _text(path).splitlines() if line.strip()]
+
+
+def _text(path: Path) -> str:
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no text in UTF-8 ({error}): save it as one") from error
 
