@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -215,6 +216,20 @@ def test_labels_of_any_kind(labels, drawings):
     classifier = FewShotClassifier(learner=NearestNeighbour(WAY)).fit(drawings[0][[0, 5]], labels)
     assert classifier.predict(drawings[0][[0, 5]]).tolist() == labels
     assert classifier.score(drawings[0][[0, 5]], labels) == 1.0
+
+
+def test_half_precision_is_learned_as_what_it_is(drawings):
+    x = torch.tensor(drawings[0][:6]).bfloat16() / 256  # exact: eight bits
+    classifier = FewShotClassifier(learner=cnn()).fit(x, drawings[1][:6])
+    expected = FewShotClassifier(learner=cnn()).fit(x.float(), drawings[1][:6])
+    assert classifier.predict_proba(list(x)).tobytes() == expected.predict_proba(x.float()).tobytes()
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_what_is_missing_is_no_label(missing, drawings):
+    for labels in (["a", missing], pd.Series(["a", missing], dtype=object)):
+        with pytest.raises(ValueError, match="stand for what is unknown and cannot be learned"):
+            FewShotClassifier(learner=NearestNeighbour(WAY)).fit(drawings[0][:2], labels)
 
 
 def test_cross_validation_pipeline_clone_and_parameters(drawings):

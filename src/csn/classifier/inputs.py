@@ -134,10 +134,9 @@ def each_item(x: Any) -> Iterator[Any]:
     if isinstance(x, str | os.PathLike) or hasattr(x, "getbands"):
         x = [x]
     if isinstance(x, Tensor):
-        x = x.detach().cpu()
         if x.ndim == 4 and x.shape[1] in (1, 3, 4) and x.shape[3] not in (1, 3, 4):
             x = x.permute(0, 2, 3, 1)
-        x = x.numpy()
+        x = _as_array(x)
     if isinstance(x, np.ndarray) and x.dtype != object:
         if x.ndim == 2:
             if x.dtype != np.uint8 and x.dtype != bool:
@@ -167,7 +166,7 @@ def one_image(item: Any) -> np.ndarray:
         return open_image(item)
     if hasattr(item, "getbands"):
         return _from_pillow(item)
-    image = item.detach().cpu().numpy() if isinstance(item, Tensor) else np.asarray(item)
+    image = _as_array(item) if isinstance(item, Tensor) else np.asarray(item)
     if image.dtype.kind not in "buif":
         raise ValueError(f"a picture needs numbers, got an array of {image.dtype}")
     if image.ndim == 3 and image.shape[0] in (1, 3, 4) and image.shape[2] not in (1, 3, 4):
@@ -178,6 +177,12 @@ def one_image(item: Any) -> np.ndarray:
         raise ValueError(f"a picture is (h, w) or (h, w, 1, 3 or 4 channels), got shape {np.shape(item)}")
     _check_size(*image.shape[:2])
     return image
+
+
+def _as_array(x: Tensor) -> np.ndarray:
+    """A tensor as an array of NumPy's, which knows no bfloat16."""
+    x = x.detach().cpu()
+    return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def _check_size(height: int, width: int) -> None:

@@ -32,7 +32,7 @@ def as_labels(y: Any, count: int) -> list[Hashable]:
     for item in items:
         if not isinstance(item, Hashable) or not _whole(item):
             raise ValueError(f"a label must be hashable, got {item!r}: use tuples instead of lists")
-        if item is None or item != item:
+        if _is_missing(item):
             raise ValueError(f"{item} is no label: None and NaN stand for what is unknown and cannot be learned")
     if any(isinstance(item, float) for item in items):
         check_classification_targets(np.asarray(items))
@@ -57,6 +57,14 @@ def names_for(names: Any, X: Any, count: int) -> list[str | None]:
     if len(called) != count:
         raise ValueError(f"{count} examples need as many names, got {len(called)}")
     return called
+
+
+def _is_missing(item: Any) -> bool:
+    """Whether it is None, NaN, NaT or pandas' NA, which is neither equal nor unequal to anything."""
+    try:
+        return item is None or bool(item != item)
+    except TypeError:
+        return True
 
 
 def _whole(item: Hashable) -> bool:
