@@ -167,6 +167,66 @@ def test_logs_and_origins_of_strangers(run: Path) -> None:
             open_run(run)
 
 
+@pytest.mark.parametrize("content", [b"", b'{"preset": "ada', bytes(range(256)), b"9" * 5000])
+def test_damaged_texts_of_a_run_are_named_or_passed_over(run: Path, content: bytes, capsys) -> None:
+    again = ["train", "adacnn-df", *TINY, "--out", str(run), "--resume"]
+    (run / "log.jsonl").write_bytes((run / "log.jsonl").read_bytes() + content)
+    assert cli.main(again) == 0
+    assert [record["tasks"] for record in read_log(run)] == [4]
+    (run / "config.json").write_bytes(content)
+    capsys.readouterr()
+    assert cli.main(again) == 2
+    assert "config.json is damaged" in capsys.readouterr().err
+    (run / "config.json").unlink()
+    assert cli.main(again) == 0  # the checkpoint has it too
+
+
+@pytest.mark.parametrize("name", ["last", "best"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "folder"])
+def test_a_damaged_checkpoint_is_never_gone_on_from(run: Path, name: str, damage: str, capsys) -> None:
+    path = run / f"{name}.safetensors"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "missing":
+        path.write_bytes(content[: len(content) // 2 if damage == "cut" else 0])
+    status = cli.main(["train", "adacnn-df", *TINY, "--out", str(run), "--resume"])
+    if (name, damage) == ("last", "missing"):  # killed before its first checkpoint: it begins again
+        assert status == 0
+        return
+    assert status == 2
+    assert f"{name}.safetensors" in capsys.readouterr().err
+
+
+def test_a_part_that_raises_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from csn.networks.cnn import CNN
+
+    command = ["train", "adacnn-df", *TINY, "--tasks", "8", "--set", "train.validate_every=4"]
+    assert cli.main([*command, "--out", str(tmp_path / "whole")]) == 0
+    head, calls = CNN.head, []
+
+    def fails(self: CNN, *given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 12:
+            raise RuntimeError("a mistake of the network's author")
+        return head(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CNN, "head", fails)
+        with pytest.raises(RuntimeError, match="a mistake of the network's author"):  # whose traceback the author needs
+            cli.main([*command, "--out", str(tmp_path / "torn")])
+    assert cli.main([*command, "--out", str(tmp_path / "torn"), "--resume"]) == 0
+    one, other = (load_checkpoint(tmp_path / name / "last.safetensors")[0] for name in ("whole", "torn"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_names_of_folders(tmp_path: Path, capsys) -> None:
+    assert cli.main(["train", "adacnn-df", *TINY, "--out", str(tmp_path / "ein Ordner" / "ünï ☃ '\"$(id)\n")]) == 0
+    assert cli.main(["train", "adacnn-df", *TINY, "--out", str(tmp_path / "caf\udce9")]) == 2
+    assert "is no name in UTF-8: choose another folder" in capsys.readouterr().err
+
+
 def test_the_bound_is_for_one_thread_and_one_moment() -> None:
     with pytest.raises(ValueError, match="more than 1 parameter tensors or 100 numbers"), bounded(1, 100):
         torch.nn.Linear(2, 2)

@@ -27,7 +27,10 @@ def restate(folder: Path, config: Config, about: dict[str, Any]) -> None:
     Nothing is changed where it is as long as it was. config.json is last: until then the next try does it all again.
     """
     path = folder / "config.json"
-    before = config_from_json(path.read_text(encoding="utf-8")) if path.exists() else config
+    try:
+        before = config_from_json(path.read_text(encoding="utf-8")) if path.exists() else config
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): take another copy of it, or delete it") from error
     if before.train.tasks >= config.train.tasks:
         return
     best, made = folder / "best.safetensors", folder / "origin.json"

@@ -20,7 +20,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     records = []
     path = folder / "log.jsonl"
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
-        with contextlib.suppress(json.JSONDecodeError, RecursionError):
+        with contextlib.suppress(ValueError, RecursionError):  # a number may have too many digits
             record = json.loads(line)
             if isinstance(record, dict) and all(_is_number(record.get(name)) for name in ("tasks", "seconds")):
                 records.append(record)

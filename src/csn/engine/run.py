@@ -112,6 +112,10 @@ def has_run(folder: Path) -> bool:
 
 def _check_folder(folder: Path, resume: bool) -> None:
     """Raise ValueError unless a folder is new for a new run, and has one to go on with."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{str(folder)!r} is no name in UTF-8: choose another folder with --out") from error
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose a folder with --out")
     if has_run(folder) and not resume:
