@@ -84,7 +84,7 @@ def attack(folder: Path, kills: int, seed: int, minutes: float = math.inf) -> di
     """Teach with several clients, kill so often if the time allows, and count what is there in the end."""
     started, random, stop = time.monotonic(), Random(seed), threading.Event()
     running = Server(folder)
-    task = _new_task(running.base)
+    task = new_task(running.base)
     acknowledged: Counter[str] = Counter()
 
     def teach(number: int) -> None:
@@ -126,7 +126,8 @@ def attack(folder: Path, kills: int, seed: int, minutes: float = math.inf) -> di
     }
 
 
-def _new_task(base: str) -> str:
+def new_task(base: str) -> str:
+    """A task of its own; its address."""
     while True:
         with contextlib.suppress(httpx.TransportError):
             return f"/api/tasks/{httpx.post(f'{base}/api/tasks', json={}, timeout=60).json()['id']}"

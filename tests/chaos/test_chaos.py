@@ -38,5 +38,11 @@ def test_a_service_that_is_killed_loses_no_drawing_and_learns_none_twice():
     assert row["acknowledged"] >= 9
 
 
+def test_a_crowd_is_answered_and_leaves_nothing_in_memory():
+    crowd, memory = struck("load.py", "--clients", "64", "--seconds", "2", "--requests", "120")
+    assert crowd["held"] == crowd["tries"] > 0, crowd
+    assert memory["held"] == memory["tries"] == 120, memory
+
+
 def test_disasters_lose_nothing():
     assert all(row["held"] == row["tries"] for row in struck("disasters.py"))
