@@ -136,7 +136,7 @@ def test_the_test_sees_imports(tmp_path):
 
 
 def test_the_command_line_answers_without_torch():
-    """`csn --help` is quick: cli.py imports torch (through commands) only inside main."""
+    """`csn --help` is quick: main.py imports the commands, and torch with them, only when they are asked for."""
     top = ast.parse((ROOT / "cli" / "main.py").read_text(encoding="utf-8")).body
     names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in top if isinstance(node, ast.ImportFrom)}

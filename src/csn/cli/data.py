@@ -10,6 +10,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from csn.cli.arguments import add_bad_files
+from csn.cli.lists import datasets
 from csn.cli.terminal import console, progress_bar, say
 from csn.config import DataConfig, changed
 from csn.data.fetch import Progress as Report
@@ -27,8 +29,23 @@ from csn.data.source import SPLITS, Dataset
 from csn.engine.run import TrainedRun
 
 
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The arguments of `csn data`."""
+    command.add_argument(
+        "action",
+        choices=("list", "get", "check"),
+        help="list: what there is; get: download or generate it; check: count classes and examples; of a path of "
+        "images, also name unreadable files, classes in two splits and duplicates",
+    )
+    command.add_argument("name", nargs="?", metavar="NAME|PATH", help="data set, or images of your own (get, check)")
+    command.add_argument("--image-size", type=int, metavar="PIXELS", help="side that images are resized to")
+    add_bad_files(command)
+
+
 def data(options: argparse.Namespace) -> int:
     """`csn data`; check returns 1 if it found problems."""
+    if options.action == "list":
+        return datasets()
     if options.name is None:
         raise ValueError(
             f"csn data {options.action} needs a path or the name of a data set: {', '.join(dataset_names())}"
