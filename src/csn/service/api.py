@@ -34,6 +34,18 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
     errors = {"4XX": {"model": schemas.ErrorAnswer}, "5XX": {"model": schemas.ErrorAnswer}}
     api = APIRouter(prefix="/api", responses=errors)  # type: ignore[arg-type]
 
+    _add_server(api, tasks, model)
+    _add_tasks(api, tasks, workers)
+    _add_examples(api, tasks, workers)
+    _add_recognition(api, tasks, workers)
+    _add_files(api, tasks, workers)
+    _add_samples(api, tasks, workers)
+    return api
+
+
+def _add_server(api: APIRouter, tasks: Tasks, model: str) -> None:
+    """What this server is."""
+
     @api.get("/about", tags=["server"])
     async def about() -> schemas.About:
         """Version, model and limits of this server."""
@@ -46,6 +58,10 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
             unknown_threshold=classifier.threshold(),
             limits=dataclasses.asdict(tasks.limits),
         )
+
+
+def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+    """Tasks as a whole."""
 
     @api.post("/tasks", status_code=201, tags=["tasks"])
     async def create_task(new: schemas.NewTask) -> schemas.TaskView:
@@ -71,6 +87,10 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
     async def undo(task: str) -> schemas.TaskView:
         """Take back the latest change: an example or alphabet that was added, an example or class that was removed."""
         return schemas.TaskView.of(await workers.run(tasks.undo, task))
+
+
+def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+    """What a task remembers."""
 
     @api.get("/tasks/{task}/examples", tags=["examples"])
     async def list_examples(task: str) -> list[schemas.ExampleView]:
@@ -115,6 +135,10 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         """Forget a class with all its examples, exactly."""
         return schemas.TaskView.of(await workers.run(tasks.remove, task, label=label))
 
+
+def _add_recognition(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+    """What an input is."""
+
     @api.post("/tasks/{task}/predict", tags=["recognise"], openapi_extra=input_body(schemas.Input))
     async def predict(request: Request, task: str) -> schemas.Prediction:
         """What an input is."""
@@ -132,6 +156,10 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         ]
         return schemas.ExplainedPrediction(**schemas.Prediction.parts(found), examples=sources)
 
+
+def _add_files(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+    """Tasks as files."""
+
     @api.get("/tasks/{task}/file", tags=["files"], response_class=Response)
     async def export_task(task: str) -> Response:
         """The task as one small file, which `FewShotClassifier.load` and `csn predict` read too."""
@@ -145,6 +173,10 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
         """A new task from such a file, made with the same model."""
         content = await request.body()
         return schemas.TaskView.of(await workers.run(tasks.import_file, content, PurePath(name).stem or "Imported"))
+
+
+def _add_samples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+    """Alphabets to begin with."""
 
     @api.get("/alphabets", tags=["samples"])
     async def list_alphabets() -> list[schemas.AlphabetView]:
@@ -167,8 +199,6 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
             raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list those there are")
         examples = [tasks.known(sample.label, sample.x) for sample in found]
         return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples, key))
-
-    return api
 
 
 def _data_url(sample: samples.Sample) -> str:
