@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import NotFittedError
-from sklearn.utils import TransformerTags
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from csn.allocator import keep_freed_memory
@@ -32,12 +28,12 @@ from csn.classifier.answering import (
 from csn.classifier.encoders.encoder import Progress
 from csn.classifier.explanation import Explanation
 from csn.classifier.inputs import Prepared
-from csn.classifier.labels import as_labels, class_array, names_for, object_array
+from csn.classifier.labels import as_labels, names_for
 from csn.classifier.opening import embeds, open_source
-from csn.classifier.pretrained import INK
 from csn.classifier.remembered import Remembered
-from csn.classifier.sources import LearnerSource, Memory, Stripped, stripped
+from csn.classifier.sources import Memory
 from csn.classifier.sources import Source as Opened
+from csn.classifier.state import Remembering
 from csn.classifier.taskfile import read_task, write_task
 from csn.classifier.unknown import threshold_of
 from csn.data.source import as_input
@@ -46,10 +42,8 @@ from csn.learner import FewShotLearner
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WRITING = threading.RLock()  # held while one memory takes the place of another, never while examples are described
 
-
-class FewShotClassifier(ClassifierMixin, BaseEstimator):
+class FewShotClassifier(ClassifierMixin, Remembering):
     """Learns classes from a few examples each, with no training.
 
     Any number of threads may read while others learn or forget: each answer comes from one state of the memory.
@@ -112,8 +106,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         keep_freed_memory()
         source = open_source(self)
         memory = self._extended(source, source.empty(), X, y, names, reset=True)
-        with _WRITING:
-            self._source, self.memory_ = source, memory
+        self._remember(source, memory)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, names: Any = None) -> FewShotClassifier:
@@ -124,7 +117,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "memory_"):
             return self.fit(X, y, names)
         source = self._opened
-        return self._changed(lambda memory: self._extended(source, memory, X, y, names))
+        self._changed(lambda memory: self._extended(source, memory, X, y, names))
+        return self
 
     def forget(self, label: Hashable = None, *, indices: int | Iterable[int] | None = None) -> FewShotClassifier:
         """Forget a class, or the remembered examples at some indices (of `labels_`); give one of the two.
@@ -137,7 +131,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("forget takes either a label or indices=, got " + ("both" if indices else "neither"))
         chosen = None if indices is None else [indices] if isinstance(indices, int) else list(indices)
         self._memory(empty=True)
-        return self._changed(lambda memory: memory.kept(left(memory, label, chosen)))
+        self._changed(lambda memory: memory.kept(left(memory, label, chosen)))
+        return self
 
     def predict(self, X: Any) -> np.ndarray:
         """(m,) labels; with an `unknown_threshold`, an object array with None for what is like nothing remembered."""
@@ -245,7 +240,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         source = open_source(loaded)
         if saved.is_older(source, task) and isinstance(loaded.unknown_threshold, float | int):
             loaded.unknown_threshold = "calibrated"  # a number was of the keys that are gone
-        loaded._take_over(source, saved.memory_of(path, source, task))
+        loaded._remember_saved(source, saved.memory_of(path, source, task))
         return loaded
 
     def blank(self) -> FewShotClassifier:
@@ -265,79 +260,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         given, source = list(labels), self._opened
         called = [None] * len(given) if names is None else list(names)
-        return self._changed(lambda memory: source.extended(memory, inputs, given, called, now=False))
+        self._changed(lambda memory: source.extended(memory, inputs, given, called, now=False))
+        return self
 
     def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:
         """Remember what a task file made with this very (opened) model holds, and nothing else."""
         source = self._opened
-        self._take_over(source, saved.memory_of(path, source, read_task(Path(path))))
+        self._remember_saved(source, saved.memory_of(path, source, read_task(Path(path))))
         return self
-
-    @property
-    def classes_(self) -> np.ndarray:
-        """The different labels: sorted where all are numbers or all are strings, else in the order of appearance."""
-        return class_array(self._memory(empty=True).labels)
-
-    @property
-    def labels_(self) -> np.ndarray:
-        """(n,) the label of every remembered example."""
-        return object_array(self._memory(empty=True).labels)
-
-    @property
-    def inputs_(self) -> Tensor:
-        """(n, *input) every remembered example as the learner takes it, images as bytes, ink 255; no encoder's."""
-        memory, spec = self._memory(empty=True), self.input_
-        if spec is None or (len(memory) and not memory.inputs):
-            raise AttributeError("an encoder's inputs are not kept, their keys alone are: see transform")
-        return torch.stack(memory.inputs) if len(memory) else torch.empty(0, *spec.shape, dtype=torch.uint8)
-
-    @property
-    def learner_(self) -> Any:
-        """The learner that answers or makes the keys; None where an encoder makes them."""
-        return self._opened.learner
-
-    @property
-    def fingerprint_(self) -> str:
-        """Names the learner or encoder with its weights, as task files do."""
-        return self._opened.fingerprint
-
-    @property
-    def input_(self) -> Any:
-        """What that learner takes, an `InputSpec`; None where an encoder makes the keys."""
-        source = self._opened
-        return (source.spec or INK) if isinstance(source, LearnerSource) else None
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "memory_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.input_tags.string = True
-        tags.transformer_tags = TransformerTags() if embeds(self) else None
-        return tags
-
-    def __getstate__(self) -> Any:
-        """Without what is opened again when it is needed: weights, and what follows from the examples."""
-        state = dict(super().__getstate__())
-        state.pop("_source", None)
-        if "memory_" in state:
-            state["memory_"] = stripped(state["memory_"])
-        return state
-
-    @property
-    def _opened(self) -> Opened:
-        """What answers; after unpickling it is opened anew."""
-        if not hasattr(self, "_source"):
-            check_is_fitted(self)
-            source = open_source(self)
-            with _WRITING:
-                if not hasattr(self, "_source"):
-                    held: Any = self.memory_
-                    if isinstance(held, Stripped):
-                        self.memory_ = source.adopted(held)
-                    self._source = source
-        return self._source
 
     def _extended(self, source: Opened, memory: Memory, X: Any, y: Any, names: Any, *, reset: bool = False) -> Memory:
         """A memory with more examples; nothing is changed if they cannot be learned."""
@@ -346,23 +276,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if prepared.foreign.any():
             warn_of_photographs(int(prepared.foreign.sum()), len(labels), "learned all the same")
         return source.extended(memory, prepared.inputs, labels, names_for(names, X, len(labels)))
-
-    def _changed(self, change: Callable[[Memory], Memory]) -> FewShotClassifier:
-        """Put a changed memory in the place of the old one, at once; begin again if another thread was faster."""
-        self._opened  # noqa: B018 (relinks a memory that was unpickled)
-        while True:
-            before = self.memory_
-            after = change(before)
-            with _WRITING:
-                if self.memory_ is before:
-                    self.memory_ = after
-                    return self
-
-    def _take_over(self, source: Opened, memory: Memory) -> None:
-        with _WRITING:
-            self._source, self.memory_ = source, memory
-        if (width := saved.width(source, memory)) is not None:
-            self.n_features_in_ = width
 
     def _prepared(self, source: Opened, X: Any, *, reset: bool = False) -> Prepared:
         return source.prepared(X, lambda table: validate_data(self, table, reset=reset, dtype="numeric"))
@@ -374,12 +287,3 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if prepared.foreign.any() and self.unknown_threshold is None:
             warn_of_photographs(int(prepared.foreign.sum()), len(prepared.foreign), "answered all the same")
         return memory, prepared
-
-    def _memory(self, *, empty: bool = False) -> Memory:
-        """What is remembered, or NotFittedError."""
-        check_is_fitted(self)
-        self._opened  # noqa: B018 (relinks a memory that was unpickled)
-        memory = self.memory_
-        if not len(memory) and not empty:
-            raise NotFittedError("every example was forgotten: learn some with fit or partial_fit first")
-        return memory

@@ -99,11 +99,7 @@ def text_dataset(
     ids = _number(text, known, vocabulary_min)
     classes = (in_sentences >= class_min) & ~np.isin(np.arange(len(text.words)), text.numbers([*MARKERS, *never]))
     held_out["train"] = tuple(sorted(text.words[word] for word in np.flatnonzero(classes)))
-    if not held_out["train"]:
-        raise ValueError(
-            f"{name} has no training word in {class_min} sentences: taking out those with {len(test_words)} test and "
-            f"{val_words} validation words leaves {int(left.sum())} of {len(left)}. Hold out fewer or rarer words"
-        )
+    _check_training_words(name, held_out, class_min, left)
     splits["train"] = rest[classes[text.word[rest]]]
     seen: dict[Split, Ints] = {"train": np.where(ids < 0, UNKNOWN, ids), "val": ids, "test": ids}
     return Dataset(
@@ -111,6 +107,16 @@ def text_dataset(
         {split: text.examples(splits[split], held_out[split], of, reach) for split, of in seen.items()},
         (*MARKERS, *(text.words[word] for word in np.argsort(ids)[np.sort(ids) > UNKNOWN])),
     )
+
+
+def _check_training_words(name: str, words: Mapping[Split, tuple[str, ...]], class_min: int, left: np.ndarray) -> None:
+    """Raise ValueError unless there is a training class; left: which sentences are training text."""
+    if not words["train"]:
+        raise ValueError(
+            f"{name} has no training word in {class_min} sentences: taking out those with {len(words['test'])} test "
+            f"and {len(words['val'])} validation words leaves {int(left.sum())} of {len(left)}. Hold out fewer or "
+            f"rarer words"
+        )
 
 
 def draw_words(
