@@ -91,7 +91,7 @@ def test_the_average_follows_the_weights():
     with torch.no_grad():
         learner.average.weight.fill_(1.0)
         learner.embedding.weight.fill_(3.0)
-    learner.follow(0.75)
+    learner.update_average(0.75)
     assert learner.average.weight.item() == pytest.approx(0.75 * 1 + 0.25 * 3)
     assert not any(p.requires_grad for p in learner.average.parameters())
 

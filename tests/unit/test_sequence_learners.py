@@ -35,7 +35,7 @@ def test_a_dense_block_by_hand():
         block.before.weight.copy_(tensor([[2.0], [0.0]]))
     y, past = block.read(tensor([[[0.1], [0.2], [0.3]]]))
     assert_close(y[0, :, 1], tensor([math.tanh(f) / 2 for f in (0.1, 0.2, 0.3 + 2 * 0.1)]))
-    assert_close(block.follow(tensor([[[0.4]]]), past)[0, 0, 1], tensor(math.tanh(0.4 + 2 * 0.2) / 2))
+    assert_close(block.read_next(tensor([[[0.4]]]), past)[0, 0, 1], tensor(math.tanh(0.4 + 2 * 0.2) / 2))
 
 
 def test_attention_sees_itself_and_what_came_before_only():

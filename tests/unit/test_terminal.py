@@ -121,15 +121,15 @@ def test_a_cell_that_is_tested_is_not_done(toy, tmp_path):
     # Two tasks of 15 queries a class beside its example, every fifth of them new, against one task of 2 queries with a
     # pass backward that counts twice.
     assert cell.config.data.queries == 2
-    worth = [2 * 3 * (1 + 15) / 5 / (5 * (1 + 2) * 3), 2 * 5 * (1 + 15) / 5 / (5 * (1 + 2) * 3)]
-    assert [cell.cost_of(test) for test in cell.tests] == pytest.approx(worth)
+    costs = [2 * 3 * (1 + 15) / 5 / (5 * (1 + 2) * 3), 2 * 5 * (1 + 15) / 5 / (5 * (1 + 2) * 3)]
+    assert [cell.cost_of(test) for test in cell.tests] == pytest.approx(costs)
     each = run_cells._Running(cell, cell.tests, [["data"], ["list"]], subprocess.Popen(["true"]), io.BytesIO())
-    assert each.tested == ()
+    assert each.finished_tests == ()
     each.is_testing = True
     each.commands.pop()
-    assert list(each.tested) == []
+    assert list(each.finished_tests) == []
     each.commands.pop()
-    assert each.tested == cell.tests[:1]
+    assert each.finished_tests == cell.tests[:1]
     each.process.wait()
 
 

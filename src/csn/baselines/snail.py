@@ -33,7 +33,7 @@ class CausalLayer(nn.Module, ABC):
         """A sequence (b, n, c) -> (b, n, c + grown), and what elements after it need to know."""
 
     @abstractmethod
-    def follow(self, x: Tensor, past: Any) -> Tensor:
+    def read_next(self, x: Tensor, past: Any) -> Tensor:
         """Elements (b, m, c), each of them the next after the sequence -> (b, m, c + grown)."""
 
 
@@ -51,7 +51,7 @@ class DenseBlock(CausalLayer):
         shifted = F.pad(self.before(x), (0, 0, dilation, 0))[:, :n]
         return self._append(x, self.now(x) + shifted), x[:, n - dilation, None] if dilation <= n else None
 
-    def follow(self, x: Tensor, past: Tensor | None) -> Tensor:
+    def read_next(self, x: Tensor, past: Tensor | None) -> Tensor:
         """The next elements."""
         return self._append(x, self.now(x) if past is None else self.now(x) + self.before(past))
 
@@ -74,7 +74,7 @@ class AttentionBlock(CausalLayer):
         read = F.scaled_dot_product_attention(self.query(x), keys, values, is_causal=True)
         return torch.cat([x, read], dim=-1), (keys, values)
 
-    def follow(self, x: Tensor, past: tuple[Tensor, Tensor]) -> Tensor:
+    def read_next(self, x: Tensor, past: tuple[Tensor, Tensor]) -> Tensor:
         """The next elements: each sees the sequence and itself, and no other of them."""
         keys, values = past
         query, own = self.query(x), self.value(x)
@@ -146,7 +146,7 @@ class SNAIL(EmbeddingLearner):
         """Each query as the last element of its task's sequence."""
         x = F.pad(queries, (0, self.way))
         for layer, past in zip(self.layers, task.past, strict=True):
-            x = layer.follow(x, past)  # type: ignore[operator]
+            x = layer.read_next(x, past)  # type: ignore[operator]
         return self.output(x)[..., : task.way]
 
 

@@ -258,9 +258,9 @@ class FewShotClassifier(ClassifierMixin, Remembering):
 
         Of an encoder, its vectors (n, d).
         """
-        given, source = list(labels), self._opened
-        called = [None] * len(given) if names is None else list(names)
-        self._changed(lambda memory: source.extended(memory, inputs, given, called, now=False))
+        new_labels, source = list(labels), self._opened
+        called = [None] * len(new_labels) if names is None else list(names)
+        self._changed(lambda memory: source.extended(memory, inputs, new_labels, called, now=False))
         return self
 
     def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:

@@ -20,9 +20,9 @@ VECTORS = HeadOptions()
 
 def open_source(classifier: Parameters) -> Source:
     """What answers, or a ValueError about parameters that do not go together."""
-    given = classifier.head
-    if given not in (*HEADS, "learner", None):
-        raise ValueError(f"unknown head {given!r}: choose one of {', '.join((*HEADS, 'learner'))}, or None")
+    named_head = classifier.head
+    if named_head not in (*HEADS, "learner", None):
+        raise ValueError(f"unknown head {named_head!r}: choose one of {', '.join((*HEADS, 'learner'))}, or None")
     own_model = classifier.run is not None or classifier.learner is not None
     if classifier.run is not None and classifier.learner is not None:
         raise ValueError("a classifier has one model: give run= or learner=, not both")
@@ -30,17 +30,17 @@ def open_source(classifier: Parameters) -> Source:
     if own_model and not drawings:
         raise ValueError("a classifier has one model: give run= or learner=, or encoder=, not both")
     if own_model or drawings:
-        head = given or ("learner" if own_model else "csn")
+        head = named_head or ("learner" if own_model else "csn")
         learner, spec = _learner(classifier)
         return (
             LearnerSource(learner, spec) if head == "learner" else KeySource(learner, spec, make_head(head, DRAWINGS))
         )
-    if given == "learner":
+    if named_head == "learner":
         raise ValueError("an encoder has no layers to shift: choose head csn, centroid or logistic")
     if type(classifier.batch_size) is not int or classifier.batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1, got {classifier.batch_size!r}")
     encoder = None if classifier.encoder is None else open_encoder(classifier.encoder, classifier.device)
-    head_of = make_head(given or "csn", VECTORS if encoder is None else encoder.head)
+    head_of = make_head(named_head or "csn", VECTORS if encoder is None else encoder.head)
     return EncoderSource(encoder, head_of, classifier.batch_size, classifier.cache, classifier.progress)
 
 

@@ -61,10 +61,10 @@ def parameters(path: Any, task: TaskFile, run: Any, learner: Any, encoder: Any) 
     if about.get("made_with") == "encoder":
         if made_with not in (*NAMED, "own"):
             raise ValueError(f"{path} does not hold a whole task: its encoder is {made_with!r}")
-        given = not (isinstance(encoder, str) and encoder == "drawings")
-        if made_with == "own" and not given:
+        has_encoder = not (isinstance(encoder, str) and encoder == "drawings")
+        if made_with == "own" and not has_encoder:
             raise ValueError(f"{path} was made with an encoder of your own: give the same encoder= again")
-        if made_with != "own" and given and encoder != (None if made_with == "vectors" else made_with):
+        if made_with != "own" and has_encoder and encoder != (None if made_with == "vectors" else made_with):
             raise ValueError(f"{path} was made with encoder {made_with!r}, not with the one given: leave it out")
         chosen = encoder if made_with == "own" else None if made_with == "vectors" else made_with
         return found | {"encoder": chosen, "head": head}
@@ -117,10 +117,10 @@ def is_older(source: Source, task: TaskFile) -> bool:
 
 
 def _of_learner(path: Any, source: LearnerSource, task: TaskFile, names: list[str | None]) -> Memory:
-    inputs, given, learner = task.inputs, task.about.get("input"), source.learner
-    if inputs is None or not isinstance(given, list) or not all(type(size) is int for size in given):
-        raise ValueError(f"{path} does not hold a whole task: its input shape is {given!r}")
-    wanted = tuple(given)
+    inputs, shape, learner = task.inputs, task.about.get("input"), source.learner
+    if inputs is None or not isinstance(shape, list) or not all(type(size) is int for size in shape):
+        raise ValueError(f"{path} does not hold a whole task: its input shape is {shape!r}")
+    wanted = tuple(shape)
     spec = source.spec or InputSpec(wanted)
     empty: Any = source.empty()
     dtype = next((parameter.dtype for parameter in learner.parameters()), torch.empty(0).dtype)

@@ -20,18 +20,18 @@ SHIPPED = {"text": 0.25, "photos": 0.38}  # keep 95 % at 5-way 1-shot of what th
 
 def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
     """`unknown_threshold` as a number; None to answer always."""
-    given: Any = classifier.unknown_threshold
-    if given is None:
+    threshold: Any = classifier.unknown_threshold
+    if threshold is None:
         return None
-    if isinstance(given, str):
-        if given == "calibrated":
+    if isinstance(threshold, str):
+        if threshold == "calibrated":
             return _calibrated(classifier, memory)
-        if given != "own":
-            raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {given!r}")
+        if threshold != "own":
+            raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {threshold!r}")
         return own_threshold(classifier, memory)
-    if isinstance(given, bool) or not isinstance(given, int | float | np.number) or math.isnan(given):
-        raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {given!r}")
-    return float(given)
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.number) or math.isnan(threshold):
+        raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {threshold!r}")
+    return float(threshold)
 
 
 def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from csn.cli.arguments import add_changes, add_machine
 from csn.cli.data import data_name, load
-from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say, stop_signal
+from csn.cli.terminal import advance, console, or_default, prepare_machine, progress_bar, say, stop_signal
 from csn.cli.train import run_with_progress
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
@@ -67,8 +67,10 @@ def compare(options: argparse.Namespace) -> int:
     if options.results is not None:
         check_committed("a kept comparison")
     seconds = None if options.budget is None else read_seconds(options.budget)
-    asked = {name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")}
-    contenders = comparing.contenders(options.presets, data=data_name(options.data), **asked)
+    setting = {
+        name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")
+    }
+    contenders = comparing.contenders(options.presets, data=data_name(options.data), **setting)
     device, loaded = prepare_machine(options), load(contenders[0].config.data)
     about = f"{loaded.name}, {options.way}-way {options.shot}-shot"
     folder = options.out or Path("runs/compare") / f"{loaded.name}-{options.way}w{options.shot}s"
@@ -90,7 +92,7 @@ def compare(options: argparse.Namespace) -> int:
             if run_with_progress(trainer, should_stop) == "interrupted" or should_stop():
                 say("interrupted; go on with the same command")
                 return 130
-    queries = given(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])
+    queries = or_default(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])
     results = {}
     with progress_bar("[bold]{task.description}") as progress:
         for each in contenders:

@@ -80,17 +80,17 @@ def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
         return load_data(config.name, options)
 
 
-def asked_data(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
+def chosen_data(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
     """The data that a run was trained on, or those asked for instead."""
     config = DataConfig() if run is None else run.config.data
     changes = {"name": options.data and data_name(options.data), "bad_files": options.bad_files}
     return changed("data", config, {name: value for name, value in changes.items() if value is not None})
 
 
-def data_name(given: str) -> str:
+def data_name(text: str) -> str:
     """A known name as it is; a path in full, so that a run finds its data from any folder."""
-    path = None if given in dataset_names() else as_path(given)
-    return given if path is None else str(path)
+    path = None if text in dataset_names() else as_path(text)
+    return text if path is None else str(path)
 
 
 def _check(path: Path, size: int) -> int:

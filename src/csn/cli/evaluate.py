@@ -14,9 +14,9 @@ from rich.table import Table
 from csn.baselines.nearest import NearestNeighbour
 from csn.building import build_learner
 from csn.cli.arguments import DATA_HELP, add_bad_files, add_devices, add_machine
-from csn.cli.data import asked_data, load
+from csn.cli.data import chosen_data, load
 from csn.cli.launch import launch
-from csn.cli.terminal import advance, console, given, prepare_machine, progress_bar, say
+from csn.cli.terminal import advance, console, or_default, prepare_machine, progress_bar, say
 from csn.data.partition import PartitionSource
 from csn.data.source import Dataset, EpisodeSource
 from csn.engine.calibration import Calibration, query_classes
@@ -84,10 +84,10 @@ def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
         check_history(run)
         if options.out is not None:
             check_committed(f"the result file {options.out}")
-    data = ranks.prepared(lambda: load(asked_data(options, run), run))
+    data = ranks.prepared(lambda: load(chosen_data(options, run), run))
     check_vocabulary(run, data)
     source = _source(options, run, data)
-    tasks = len(source) if isinstance(source, PartitionSource) else given(options.tasks, RANDOM_TASKS)
+    tasks = len(source) if isinstance(source, PartitionSource) else or_default(options.tasks, RANDOM_TASKS)
     if tasks < 2:
         raise ValueError(f"an interval needs at least 2 tasks, got {tasks}: give --tasks 2 or more")
     setting = setting_of(source, tasks, options.attention or run.config.learner.attention)
@@ -162,10 +162,10 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
     source = SOURCES[_sampling(options)](
         data,
         options.split,
-        way=given(options.way, trained.way),
-        shot=given(options.shot, trained.shot),
-        queries=given(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
-        seed=given(options.task_seed, EVALUATION_SEED),
+        way=or_default(options.way, trained.way),
+        shot=or_default(options.shot, trained.shot),
+        queries=or_default(options.queries, QUERIES["images" if data.vocabulary is None else "sentences"]),
+        seed=or_default(options.task_seed, EVALUATION_SEED),
         support=run.learner.support_of,
     )
     if isinstance(source, PartitionSource) and len(source) < 2:

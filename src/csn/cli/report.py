@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from csn.cli.data import load
-from csn.cli.terminal import given, say
+from csn.cli.terminal import or_default, say
 from csn.data.source import EpisodeSource
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import check_vocabulary, open_run
@@ -28,7 +28,7 @@ def report(options: argparse.Namespace) -> int:
     tasks = run.config.data
     data = load(tasks, run)
     check_vocabulary(run, data)
-    way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
+    way, shot = or_default(options.way, tasks.way), or_default(options.shot, tasks.shot)
     source = EpisodeSource(
         data,
         "test",

@@ -17,7 +17,7 @@ from csn.cli.arguments import add_changes
 from csn.cli.data import data_name, load
 from csn.cli.print_commands import as_text, commands_of
 from csn.cli.run_cells import run_all
-from csn.cli.terminal import console, given, say
+from csn.cli.terminal import console, or_default, say
 from csn.config import DataConfig
 from csn.data.registry import DATASETS, data_entry, load_running_text
 from csn.data.source import Dataset
@@ -210,7 +210,7 @@ def _threads(options: argparse.Namespace) -> int:
     """Of one cell."""
     if options.threads is not None and options.threads < 1:
         raise ValueError(f"--threads must be at least 1, got {options.threads}")
-    return max(1, given(options.threads, torch.get_num_threads()) // options.jobs)
+    return max(1, or_default(options.threads, torch.get_num_threads()) // options.jobs)
 
 
 def _with_lengths(
@@ -228,8 +228,8 @@ def _with_lengths(
     lengthened = []
     for cell in cells:
         seconds = budget or 60 * cell.minutes
-        if (begun := cell.with_length_of_run(options.runs)) is not None:
-            lengthened.append(_of_begun_run(cell, begun, options))
+        if (started := cell.with_length_of_run(options.runs)) is not None:
+            lengthened.append(_of_started_run(cell, started, options))
             continue
         if "train.tasks" in named:
             lengthened.append(cell)
@@ -247,9 +247,9 @@ def _with_lengths(
     return lengthened
 
 
-def _of_begun_run(cell: Cell, begun: Cell, options: argparse.Namespace) -> Cell:
+def _of_started_run(cell: Cell, started: Cell, options: argparse.Namespace) -> Cell:
     """A cell with the length of its run, or that of a longer one that was asked for."""
-    kept = begun.lengthened_as(cell, options.changes)
+    kept = started.lengthened_as(cell, options.changes)
     tasks, named = kept.config.train.tasks, "train.tasks" in changed_names(options.changes)
     if options.budget is not None or (named and tasks != cell.config.train.tasks):
         run = options.runs / cell.name

@@ -37,7 +37,7 @@ class _Running:
     is_testing: bool = False
 
     @property
-    def tested(self) -> Sequence[EvaluationTasks]:
+    def finished_tests(self) -> Sequence[EvaluationTasks]:
         """The tests that are behind it, while one is running."""
         return self.tests[: len(self.tests) - len(self.commands) - 1] if self.is_testing else ()
 
@@ -75,7 +75,7 @@ def run_all(
                 time.sleep(POLL)
                 for each in list(running):
                     name, trained = each.cell.name, _trained(each.cell, options.runs)
-                    done[name] = trained + _cost_of_tests(each.cell, each.tested)
+                    done[name] = trained + _cost_of_tests(each.cell, each.finished_tests)
                     about = f"{_phase(each, options.runs)}{name}"
                     progress.update(bars[name], completed=trained, description=about)
                     if (state := _next_command(each)) == "running":

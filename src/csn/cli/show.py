@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from csn.cli.arguments import DATA_HELP, add_bad_files
-from csn.cli.data import asked_data, load
-from csn.cli.terminal import console, given, say
+from csn.cli.data import chosen_data, load
+from csn.cli.terminal import console, or_default, say
 from csn.config import DataConfig
 from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import write_atomically
@@ -39,7 +39,7 @@ def show(options: argparse.Namespace) -> int:
     """`csn show`."""
     run = None if options.run is None else open_run(options.run)
     tasks = DataConfig() if run is None else run.config.data
-    loaded, split = load(asked_data(options, run), run), options.split
+    loaded, split = load(chosen_data(options, run), run), options.split
     if options.classes is not None:
         title = f"{loaded.name}, {options.classes} of {len(loaded.splits[split])} {split} classes"
         if loaded.vocabulary is not None:
@@ -49,7 +49,7 @@ def show(options: argparse.Namespace) -> int:
     else:
         if run is not None:
             check_vocabulary(run, loaded)
-        way, shot = given(options.way, tasks.way), given(options.shot, tasks.shot)
+        way, shot = or_default(options.way, tasks.way), or_default(options.shot, tasks.shot)
         source = EpisodeSource(
             loaded,
             split,

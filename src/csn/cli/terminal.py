@@ -58,7 +58,7 @@ def advance(progress: Progress, bar: TaskID) -> Callable[[int], None]:
     return lambda done: progress.update(bar, completed=done)
 
 
-def given(option: int | None, default: int) -> int:
+def or_default(option: int | None, default: int) -> int:
     """An option, or its default where it was not given."""
     return default if option is None else option
 

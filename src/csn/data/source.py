@@ -155,8 +155,8 @@ class EpisodeSource:
 
     def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
         """Episodes first ... first + tasks - 1, or a part of them, as one batch; label j is the j-th drawn class."""
-        asked = range(first, first + tasks)[part]
-        first, tasks = asked.start, len(asked)
+        indices = range(first, first + tasks)[part]
+        first, tasks = indices.start, len(indices)
         support, query = self.batch_rows(first, tasks)
         return Episode(
             Examples(self._shown(support), self.labels(tasks, self.shot)),

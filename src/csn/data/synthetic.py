@@ -156,8 +156,8 @@ def inverted(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
         return Examples(x, (categories % 2) ^ swapped)
 
     shown = (2 * pair + torch.tensor([0, 1])).repeat_interleave(sizes.shot, dim=1)
-    asked = torch.randint(CATEGORIES, (b, 2 * sizes.queries), generator=generator)
-    return Episode(examples(shown), examples(asked), 2)
+    queries = torch.randint(CATEGORIES, (b, 2 * sizes.queries), generator=generator)
+    return Episode(examples(shown), examples(queries), 2)
 
 
 def reversed_by_cue(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:

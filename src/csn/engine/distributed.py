@@ -90,9 +90,9 @@ class Ranks:
         dist.all_reduce(summed)
         return summed.tolist()
 
-    def stopped(self, asked: bool) -> bool:
+    def stopped(self, should_stop: bool) -> bool:
         """Whether any rank was asked to stop."""
-        return self.total(asked)[0] > 0
+        return self.total(should_stop)[0] > 0
 
     def gathered(self, value: T) -> list[T]:
         """The value of every rank, in order."""

@@ -13,9 +13,9 @@ from csn.engine.origin import origin
 LENGTH = ("tasks", "validate_every")  # what a longer training may have otherwise
 
 
-def lengthened(config: Config, asked: Config) -> Config:
+def lengthened(config: Config, wanted: Config) -> Config:
     """A configuration with the length of the asked one, if it trains for the beginning of that; else as it is."""
-    its, longer = config.train, asked.train
+    its, longer = config.train, wanted.train
     # A last step of fewer tasks than the others is no step of the longer training.
     is_beginning = its.schedule == "constant" and its.tasks < longer.tasks and its.tasks % its.tasks_per_step == 0
     return merge(config, {"train": {name: getattr(longer, name) for name in LENGTH}}) if is_beginning else config

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from csn.baselines.matching import MatchingNetwork
 from csn.config import Config, PretrainConfig, TrainConfig, config_from_json
-from csn.data.images.augment import augmented, drawn_for_all
+from csn.data.images.augment import augmented, share_of_step
 from csn.data.source import ClassExamples, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.models import checked_about
@@ -69,7 +69,7 @@ class PretrainingClassifier(MatchingNetwork):
         return self.classifier(self.embedding(x))
 
     @torch.no_grad()
-    def follow(self, decay: float) -> None:
+    def update_average(self, decay: float) -> None:
         """The running average becomes `decay` of itself and what is missing of the network as it is."""
         assert self.average is not None
         pairs = zip(self.average.state_dict().values(), self.embedding.state_dict().values(), strict=True)
@@ -163,15 +163,15 @@ class PretrainTrainer(TrainingLoop):
         self._seed_step()
         x, labels = self._examples(rows), self.labels[rows].to(self.device)
         if self.config.augment:
-            with drawn_for_all(*share):
+            with share_of_step(*share):
                 x = augmented(x, self.config.augment, self.pretrain.redraw, self.pretrain.bend)
         self._seed_share(share)
         with convolving_in(self.pretrain.precision, torch.device(self.device)):
             logits = self._call("classify", x.to(self.device))
-        error = F.cross_entropy(at_least_float32(logits), labels, label_smoothing=self.pretrain.label_smoothing)
+        error = F.cross_entropy(promoted_to_float32(logits), labels, label_smoothing=self.pretrain.label_smoothing)
         loss = self._descend([error], size, share.weight)
         if self.learner.average is not None:
-            self.learner.follow(min(self.pretrain.average, 1 - 1 / (self.tasks // size)))
+            self.learner.update_average(min(self.pretrain.average, 1 - 1 / (self.tasks // size)))
         return StepReport(self.tasks, loss, share.weight * float((logits.argmax(-1) == labels).double().mean()))
 
     def _examples(self, rows: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class PretrainTrainer(TrainingLoop):
             learner.embedding = trained
 
 
-def at_least_float32(logits: Tensor) -> Tensor:
+def promoted_to_float32(logits: Tensor) -> Tensor:
     """Logits in a precision that a loss can be computed in."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -229,7 +229,7 @@ def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimi
     )
 
 
-def held(learner: FewShotLearner[Any], pretrain: PretrainConfig) -> nn.Module | None:
+def frozen_network(learner: FewShotLearner[Any], pretrain: PretrainConfig) -> nn.Module | None:
     """What tasks are to leave as it was pretrained."""
     if pretrain.keep and not pretrain.epochs:
         raise ValueError("pretrain.keep is for a network that was pretrained: set pretrain.epochs, or leave it out")
@@ -294,7 +294,7 @@ def check_pretrained(run: Path, trainer: PretrainTrainer, config: Config) -> Pre
     return Pretrained(found, log.read_bytes() if log.exists() else b"")
 
 
-def take_over(pretrained: Pretrained, trainer: PretrainTrainer) -> None:
+def copy_pretrained(pretrained: Pretrained, trainer: PretrainTrainer) -> None:
     """Give a trainer's folder the pretrained network of another run, so that it need not be trained again."""
     if pretrained.log:
         write_atomically(trainer.folder / "log.jsonl", pretrained.log)

@@ -142,8 +142,10 @@ def _built(
     learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop
     if text is None:
-        held = pretraining.held(learner, config.pretrain)
-        trainer = Trainer(learner, config.train, training, validation, folder, about=about, device=device, held=held)
+        frozen = pretraining.frozen_network(learner, config.pretrain)
+        trainer = Trainer(
+            learner, config.train, training, validation, folder, about=about, device=device, frozen=frozen
+        )
     elif isinstance(learner, LanguageModel):
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
@@ -180,7 +182,7 @@ def _prepare(config: Config, data: Dataset, trainer: TrainingLoop, resume: bool,
         if data.vocabulary is not None:
             write_atomically(folder / "vocabulary.json", (json.dumps(data.vocabulary) + "\n").encode())
     if taken is not None and first is not None:
-        pretraining.take_over(taken, first)  # after config.json: a run that has checkpoints has everything
+        pretraining.copy_pretrained(taken, first)  # after config.json: a run that has checkpoints has everything
     return is_started
 
 
@@ -194,7 +196,7 @@ def _fingerprint(data: Dataset, text: RunningText | None) -> str:
     return digest.hexdigest()
 
 
-def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
+def same_configuration(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
     """Whether two runs are of one configuration, or the stored one is the beginning of the asked one.
 
     An option that is younger than the stored one had its default then.
@@ -203,8 +205,8 @@ def same_configuration(stored: dict[str, Any], asked: dict[str, Any]) -> bool:
         config = config_from_json(json.dumps(stored["config"]))
     except ValueError:  # an option that no longer exists
         return False
-    config = lengthened(config, config_from_json(json.dumps(asked["config"])))
-    return stored | {"config": json.loads(config.to_json())} == asked
+    config = lengthened(config, config_from_json(json.dumps(wanted["config"])))
+    return stored | {"config": json.loads(config.to_json())} == wanted
 
 
 def _sources(
@@ -243,12 +245,12 @@ def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
 def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
     """Raise ValueError unless word ids mean the same in a run and in a data set."""
     trained = run.metadata["about"].get("vocabulary")
-    given = None if data.vocabulary is None else describe_vocabulary(data.vocabulary)
-    if trained == given:
+    found = None if data.vocabulary is None else describe_vocabulary(data.vocabulary)
+    if trained == found:
         return
     wanted, got = (
         "no words" if each is None else f"{each['size']} words (sha256 {each['sha256'][:12]})"
-        for each in (trained, given)
+        for each in (trained, found)
     )
     raise ValueError(
         f"{run.folder} was trained on {run.config.data.name} with {wanted}; {data.name} has {got}, so word ids mean "

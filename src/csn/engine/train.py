@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from csn.allocator import keep_freed_memory
 from csn.config import TrainConfig
 from csn.core.shortcuts.products import Products, choose, chosen
-from csn.data.images.augment import augment, drawn_for_all
+from csn.data.images.augment import augment, share_of_step
 from csn.data.images.streaming import AheadSource
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
@@ -278,7 +278,7 @@ class TrainingLoop(ABC):
 class Trainer(TrainingLoop):
     """Trains a learner in episodes, and keeps the one of highest accuracy on validation tasks.
 
-    held: a part of the learner that stays as it is.
+    frozen: a part of the learner that stays as it is.
     """
 
     def __init__(
@@ -291,22 +291,22 @@ class Trainer(TrainingLoop):
         *,
         about: dict[str, Any] | None = None,
         device: torch.device | str = "cpu",
-        held: nn.Module | None = None,
+        frozen: nn.Module | None = None,
     ) -> None:
-        self.held = None if held is None else held.requires_grad_(False)
+        self.frozen = None if frozen is None else frozen.requires_grad_(False)
         super().__init__(learner, config, folder, about=about, device=device)
         self.training, self.validation = training, validation
 
     def _step(self) -> StepReport:
         config = self.config
-        if self.held is not None:
-            self.held.requires_grad_(False).eval()  # pretraining may have trained it meanwhile
+        if self.frozen is not None:
+            self.frozen.requires_grad_(False).eval()  # pretraining may have trained it meanwhile
         count = min(config.tasks_per_step, config.tasks - self.tasks)
         share = self._share(count)
         episode = self.training.batch(self.tasks, count, share.cut)
         self._seed_step()
         if config.augment:
-            with drawn_for_all(*share):
+            with share_of_step(*share):
                 episode = augment(episode, config.augment)
         self._seed_share(share)
         accuracies: list[Tensor] = []

@@ -46,18 +46,18 @@ def fill(text: str, folder: Path, page: Path) -> str:
 
 def _check_marks(page: str) -> None:
     """Raise ValueError unless every table has a name and an end, both written as they should be."""
-    begun = ""
+    open_mark = ""
     for mark in _MARK.finditer(page):
         well_formed = mark[0].startswith(_END) if mark["end"] else _WELL_FORMED.fullmatch(mark[0])
         if not well_formed:
             raise ValueError(f"cannot read the mark {mark[0]!r}: a table begins with {_BEGIN} and ends with {_END}")
-        if not mark["end"] and begun:
+        if not mark["end"] and open_mark:
             break
-        if mark["end"] and not begun:
+        if mark["end"] and not open_mark:
             raise ValueError(f"{_END} ends no table: write {_BEGIN} before it, or remove it")
-        begun = "" if mark["end"] else mark[0]
-    if begun:
-        raise ValueError(f"the table of {begun!r} has no end: write {_END} after it")
+        open_mark = "" if mark["end"] else mark[0]
+    if open_mark:
+        raise ValueError(f"the table of {open_mark!r} has no end: write {_END} after it")
 
 
 def _table(name: str, folder: Path, page: Path) -> str:

@@ -70,8 +70,8 @@ class AnswerGraph(nn.Module):
 
     def forward(self, x: Tensor, *shifts: Tensor) -> Tensor:
         """Eq. 1 in every layer that is shifted."""
-        given = iter(shifts)
-        betas = tuple(next(given) if shifted else None for shifted in self.learner.shifted)
+        remaining = iter(shifts)
+        betas = tuple(next(remaining) if shifted else None for shifted in self.learner.shifted)
         logits: Tensor = self.learner.base.head(self.learner.base.stem(x), betas).logits
         return logits
 

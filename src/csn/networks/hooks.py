@@ -122,12 +122,12 @@ class ActivationHook(LayerHook):
         a = self.begin(call, arguments[0] if arguments else None)
         if call.shifts is None and torch.is_grad_enabled() and not a.requires_grad:
             a = a.detach().requires_grad_()  # below is nothing that learns, and eq. 5 asks for a gradient here
-        given = a
+        channels_first = a
         if self.last and a.ndim == 4:
             a = a.movedim(1, -1)  # views, through which gradients pass: nothing is copied
-            given = a.movedim(-1, 1)
+            channels_first = a.movedim(-1, 1)
         call.preactivations.append(a)
-        return (given.clone() if getattr(module, "inplace", False) else given, *arguments[1:])
+        return (channels_first.clone() if getattr(module, "inplace", False) else channels_first, *arguments[1:])
 
     def after(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor | None:
         """h = sigma(a) + sigma(beta), or an ablation; None leaves the output as it is."""

@@ -121,13 +121,13 @@ class WordKey(nn.Module):
 
     def _code_parts(self, x: Tensor) -> list[Tensor]:
         """The codes of each kind summed, (examples, codes); of length sqrt(weight), or 0 where there is no word."""
-        beside = neighbour_ids(x, 1)
-        places = torch.arange(beside.shape[1], device=x.device)
-        bound = self.codes(beside * 2 + places)  # a word's code before the blank is another one than after it
+        neighbours = neighbour_ids(x, 1)
+        places = torch.arange(neighbours.shape[1], device=x.device)
+        bound = self.codes(neighbours * 2 + places)  # a word's code before the blank is another one than after it
         anywhere = self.codes(2 * x)
         parts = [
-            (bound * (beside < 0).unsqueeze(-1)).sum(1),
-            (bound * (beside > 0).unsqueeze(-1)).sum(1),
+            (bound * (neighbours < 0).unsqueeze(-1)).sum(1),
+            (bound * (neighbours > 0).unsqueeze(-1)).sum(1),
             (anywhere * (x < 0).unsqueeze(-1)).sum(1),
         ]
         return [F.normalize(part, dim=-1) * weight**0.5 for part, weight in zip(parts, self.code_weights, strict=True)]

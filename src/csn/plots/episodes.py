@@ -136,7 +136,7 @@ def episode_figure(
     if episode.tasks != 1:
         raise ValueError(f"a picture shows one task, got a batch of {episode.tasks}: draw them one at a time")
     support, queries = _pictures(episode.support.x[0]), _pictures(episode.query.x[0])
-    shown, asked = (  # the rows of each class
+    shown, query_rows = (  # the rows of each class
         [(part.y[0] == c).nonzero()[:, 0].tolist() for c in range(episode.way)]
         for part in (episode.support, episode.query)
     )
@@ -149,7 +149,7 @@ def episode_figure(
     top = MARGIN + (36 if title else 0) + 20 + 15 * lines
     below = top + shots * (height + GAP) + 32
     pitch = height + GAP if learner is None else 54 if len(queries) <= 15 else 44
-    bottom = below + pitch * (max(map(len, asked)) if learner is None else len(queries))
+    bottom = below + pitch * (max(map(len, query_rows)) if learner is None else len(queries))
     figure, axes = page(bottom + MARGIN + (0 if learner is None else 26), title)
     for c in range(episode.way):
         middle, edge = left + (c + 0.5) * column, left + (c + 0.5) * column - width / 2
@@ -159,7 +159,7 @@ def episode_figure(
             draw_text(axes, middle, top - 15 * (lines - line) + 4, part, column, ha="center", size=8, color=SOFT)
         for place, row in enumerate(shown[c]):
             draw_image(axes, support[row], (edge, top + place * (height + GAP), width, height))
-        for place, row in enumerate(asked[c] if learner is None else ()):
+        for place, row in enumerate(query_rows[c] if learner is None else ()):
             draw_image(axes, queries[row], (edge, below + place * pitch, width, height))
     draw_text(axes, MARGIN, top + min(height / 2, 14), "support", weight="bold")
     draw_text(axes, MARGIN, below + (min(height / 2, 14) if learner is None else -14), "queries", weight="bold")
@@ -216,13 +216,13 @@ def explanation_figure(
     queries: (m, channels, h, w), examples: (n, channels, h, w); rows: answer, probability and, largest weight first,
     (example, label, weight). At most `EXPLAINED` examples are shown.
     """
-    asked, remembered = _pictures(queries), _pictures(examples)
+    query_pictures, remembered = _pictures(queries), _pictures(examples)
     top, pitch, left = MARGIN + (36 if title else 0), 104.0, MARGIN + 230
     figure, axes = page(top + pitch * len(rows) + MARGIN, title)
     bars: list[tuple[Box, str, str]] = []
     for j, (answer, probability, sources) in enumerate(rows):
         y = top + j * pitch
-        draw_image(axes, asked[j], (MARGIN, y, 72, 72))
+        draw_image(axes, query_pictures[j], (MARGIN, y, 72, 72))
         draw_text(axes, MARGIN + 84, y + 26, answer, 130, weight="bold", color=BLUE)
         draw_text(axes, MARGIN + 84, y + 46, f"{100 * probability:.0f} %", size=8, color=SOFT)
         for place, (index, label, weight) in enumerate(sources[:EXPLAINED]):

@@ -20,7 +20,7 @@ _PART: ContextVar[tuple[int, int, int] | None] = ContextVar("part", default=None
 
 
 @contextmanager
-def drawn_for_all(first: int, stop: int, of: int) -> Iterator[None]:
+def share_of_step(first: int, stop: int, of: int) -> Iterator[None]:
     """The images are those of tasks first ... stop - 1 of `of`, and are changed as they would be among all."""
     token = _PART.set((first, stop, of))
     try:
@@ -29,7 +29,7 @@ def drawn_for_all(first: int, stop: int, of: int) -> Iterator[None]:
         _PART.reset(token)
 
 
-def drawn(draw: Callable[..., Tensor], *shape: int, images: int, device: torch.device) -> Tensor:
+def random_numbers(draw: Callable[..., Tensor], *shape: int, images: int, device: torch.device) -> Tensor:
     """Random numbers, `draw(*shape)`; axis `images` has one place for each image."""
     if (part := _PART.get()) is None:
         return draw(*shape, device=device)
@@ -62,7 +62,7 @@ def augmented(images: Tensor, strength: float, redraw: Redraw = "pen", bend: flo
 
 def mirrored(images: Tensor) -> Tensor:
     """(..., channels, h, w) -> the same, half of the images with left and right exchanged."""
-    chosen = drawn(torch.rand, *images.shape[:-3], images=0, device=images.device) < 0.5
+    chosen = random_numbers(torch.rand, *images.shape[:-3], images=0, device=images.device) < 0.5
     return torch.where(chosen[..., None, None, None], images.flip(-1), images)
 
 
@@ -75,7 +75,7 @@ def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: flo
     if images.ndim < 4:
         raise ValueError(f"only images can be augmented, got {tuple(images.shape)}: set train.augment=0")
     flat = images.flatten(0, -4)
-    turn, scale_x, scale_y, slant, shift_x, shift_y = strength * drawn(
+    turn, scale_x, scale_y, slant, shift_x, shift_y = strength * random_numbers(
         torch.randn, 6, len(flat), images=1, device=images.device
     )
     turn, scale_x, scale_y = 0.16 * turn, (0.1 * scale_x).exp(), (0.1 * scale_y).exp()
@@ -89,7 +89,7 @@ def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: flo
     )
     grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
     if bend:
-        nodes = 0.07 * bend * drawn(torch.randn, len(flat), 2, NODES, NODES, images=0, device=images.device)
+        nodes = 0.07 * bend * random_numbers(torch.randn, len(flat), 2, NODES, NODES, images=0, device=images.device)
         field = F.interpolate(nodes, size=flat.shape[-2:], mode="bicubic", align_corners=True)
         grid = grid + field.movedim(1, -1)
     return F.grid_sample(flat, grid, padding_mode=padding, align_corners=False).view_as(images)
@@ -98,7 +98,9 @@ def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: flo
 def pen(images: Tensor, strength: float) -> Tensor:
     """(..., channels, h, w), ink on 0 -> with strokes up to a pixel wider on either side, or somewhat thinner."""
     flat = images.flatten(0, -4)
-    width = (0.5 * strength * drawn(torch.randn, len(flat), 1, 1, 1, images=0, device=images.device)).clamp(-0.5, 1.0)
+    width = (0.5 * strength * random_numbers(torch.randn, len(flat), 1, 1, 1, images=0, device=images.device)).clamp(
+        -0.5, 1.0
+    )
     wider = F.max_pool2d(flat, 3, stride=1, padding=1)
     thinner = -F.max_pool2d(-flat, 3, stride=1, padding=1)
     # Thinning stops half way: strokes are two pixels wide, and would vanish.
@@ -116,7 +118,7 @@ def placed_anywhere(images: Tensor) -> Tensor:
     ink = flat.amax(1) > INK
     top, bottom = _extent(ink.any(2))  # (n,) in [-1, 1], as grids count
     left, right = _extent(ink.any(1))
-    size, across, down, stays = drawn(torch.rand, 4, n, images=1, device=images.device)
+    size, across, down, stays = random_numbers(torch.rand, 4, n, images=1, device=images.device)
     side = torch.maximum((right - left) * w, (bottom - top) * h) / max(h, w)  # of the ink, 2 is the frame
     zoom = (side / 2 / (LEAST + (MOST - LEAST) * size)).clamp(0.25, 2.0)  # of the frame that is looked at
     # The frame is looked at from where the ink fits into it: its centre is the ink's, moved by what room there is.
@@ -145,7 +147,7 @@ def any_pen(images: Tensor) -> Tensor:
     """
     flat = images.flatten(0, -4)
     n, side = len(flat), flat.shape[-1]
-    kept, width, soft, strong = drawn(torch.rand, 4, n, 1, 1, 1, images=1, device=images.device)
+    kept, width, soft, strong = random_numbers(torch.rand, 4, n, 1, 1, 1, images=1, device=images.device)
     wider = F.max_pool2d(flat, 3, stride=1, padding=1)
     widest = F.max_pool2d(wider, 3, stride=1, padding=1)
     inked = torch.where(  # strokes up to a pixel wider on either side, a quarter of them up to two
@@ -155,7 +157,7 @@ def any_pen(images: Tensor) -> Tensor:
     inked = torch.lerp(inked, blurred, (2 * soft - 1).clamp_min(0))
     coarse = int(torch.randint(max(side // 4, 1), side + 1, ()))
     small = F.interpolate(inked, size=(coarse, coarse), mode="area")
-    few = drawn(torch.rand, n, 1, 1, 1, images=0, device=images.device) < 0.2
+    few = random_numbers(torch.rand, n, 1, 1, 1, images=0, device=images.device) < 0.2
     inked = torch.where(few, F.interpolate(small, size=flat.shape[-2:], mode="nearest"), inked)
     most = inked.amax((1, 2, 3), keepdim=True).clamp_min(INK)
     inked = (inked / most * (1.0 + strong)).clamp(0, 1) * torch.where(strong < 0.5, most, 1.0)

@@ -166,8 +166,10 @@ _CONTAINERS: dict[str, Callable[[_Machine], None]] = {
 
 def _word(module: Any, name: Any) -> _Word:
     if not isinstance(module, str) or not isinstance(name, str) or (module, name) not in _WORDS:
-        asked = f"{module[:60]}.{name[:60]}" if isinstance(module, str) and isinstance(name, str) else "no name at all"
-        raise ValueError(f"it asks for {asked}, which no array needs")
+        requested = (
+            f"{module[:60]}.{name[:60]}" if isinstance(module, str) and isinstance(name, str) else "no name at all"
+        )
+        raise ValueError(f"it asks for {requested}, which no array needs")
     return _WORDS[module, name]
 
 
@@ -223,8 +225,8 @@ def _build(made: Any, state: Any) -> None:
 def _dtype(text: Any) -> np.dtype:
     """The dtype of plain numbers that a text names."""
     if not isinstance(text, str) or not _DTYPE.fullmatch(text):
-        asked = repr(text[:60]) if isinstance(text, str) else f"a {type(text).__name__}"
-        raise ValueError(f"it asks for the dtype {asked}: plain numbers have i, u, f or b and a size")
+        requested = repr(text[:60]) if isinstance(text, str) else f"a {type(text).__name__}"
+        raise ValueError(f"it asks for the dtype {requested}: plain numbers have i, u, f or b and a size")
     return np.dtype(text)
 
 

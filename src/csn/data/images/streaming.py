@@ -55,10 +55,10 @@ class StreamedExamples(ClassExamples):
 
     def at(self, rows: Tensor | np.ndarray) -> Tensor:
         """Examples of these rows, of any shape: (..., *input), as networks take them; each is decoded once."""
-        asked = np.asarray(rows)
-        unique, back = np.unique(asked, return_inverse=True)
+        wanted = np.asarray(rows)
+        unique, back = np.unique(wanted, return_inverse=True)
         images = torch.from_numpy(np.stack(list(self.pool.map(self._decoded, unique.tolist()))))
-        return as_input(images[torch.from_numpy(back.reshape(asked.shape))])
+        return as_input(images[torch.from_numpy(back.reshape(wanted.shape))])
 
     def _decoded(self, row: int) -> np.ndarray:
         place = self.places[row]

@@ -50,10 +50,10 @@ def check_summary(content: dict[str, Any]) -> Accuracy:
 def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> TrainedRun | None:
     """The run that a result is of, or None where its checkpoint is not there; a ValueError if it is another one, or if
     there is none in a folder that was named."""
-    given, folder = folder, folder or Path(content["trained"].get("run", ""))
+    named, folder = folder, folder or Path(content["trained"].get("run", ""))
     if not (folder / "best.safetensors").exists():
-        if given is not None:
-            raise ValueError(f"{given} has no checkpoint best.safetensors: name the folder of the run, or none")
+        if named is not None:
+            raise ValueError(f"{named} has no checkpoint best.safetensors: name the folder of the run, or none")
         return None
     stated = content["trained"].get("checkpoint_sha256")
     if stated is not None and stated != checkpoint_sha256(folder):

@@ -77,11 +77,11 @@ def settled_length(
 ) -> Cell | None:
     """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result.
     replaced: names of cells whose results will be made anew, and settle nothing."""
-    kin = [other for other in others if other.model_key == cell.model_key]
-    kept = [other for other in kin if other.name not in replaced]
+    same_model = [other for other in others if other.model_key == cell.model_key]
+    lasting = [other for other in same_model if other.name not in replaced]
     for settled, folder, candidates in (
-        (Cell.with_length_of_run, runs, kin),
-        (Cell.with_length_of_result, results, kept),
+        (Cell.with_length_of_run, runs, same_model),
+        (Cell.with_length_of_result, results, lasting),
     ):
         for other in candidates:
             with contextlib.suppress(ValueError):  # what cannot be read settles nothing

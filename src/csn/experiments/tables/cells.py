@@ -21,7 +21,7 @@ from csn.experiments.records.protocol import QUERIES
 RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
 GROUPS = 200  # all-inclusive tasks, about: the paper's 1000 words, five at a time
 BACKWARD = 2  # passes forward that a pass backward costs
-ASKED_AGAIN = 5  # times that the images of a test are asked about, about, where they are encoded once
+REPEATED_QUERIES = 5  # times that the images of a test are asked about, about, where they are encoded once
 # Options that the command of a training has words of its own for, and those that say how long to train and how often to
 # look.
 STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
@@ -135,9 +135,9 @@ class Cell:
         """A test in training tasks of the cell, about, by the examples that pass through the network."""
         data = self.config.data
         training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
-        asked = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
+        examples = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
         encoded = self.config.learner.encodes and not self.config.reads_sentences
-        return asked / training / (ASKED_AGAIN if encoded else 1)
+        return examples / training / (REPEATED_QUERIES if encoded else 1)
 
     def trained_for(self, **length: int) -> Cell:
         """The same with another length of training: tasks, validate_every, validation_tasks."""
@@ -160,10 +160,10 @@ class Cell:
             )
         return self.as_long_as(config)
 
-    def lengthened_as(self, asked: Cell, changes: Sequence[str]) -> Cell:
-        """This begun cell with the length that was asked for by `changes`, if that is more tasks; else as it is."""
+    def lengthened_as(self, longer: Cell, changes: Sequence[str]) -> Cell:
+        """This cell, whose run has begun, with the length that `changes` ask for if it is longer; else as it is."""
         named = changed_names(changes)
-        tasks, wanted = self.config.train.tasks, asked.config
+        tasks, wanted = self.config.train.tasks, longer.config
         if "train.tasks" not in named or wanted.train.tasks <= tasks:
             return self
         if lengthened(self.config, wanted) == self.config:
@@ -242,13 +242,13 @@ def _other_options(its: Config, own: Config) -> list[str]:
     return _otherwise(*options)
 
 
-def _other_tasks(asked: dict[str, Any], config: Config, test: EvaluationTasks) -> list[str]:
+def _other_tasks(evaluation: dict[str, Any], config: Config, test: EvaluationTasks) -> list[str]:
     """In what a result is of other tasks than those of a test. Older files do not say everything, and a
     fingerprint cannot be held against data that are not loaded."""
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "sampling": test.sampling}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
     wanted |= {"queries": _queries(config), "seed": test.seed, "attention": config.learner.attention}
-    its = {"sampling": "random"} | asked
+    its = {"sampling": "random"} | evaluation
     # Data by a path are called after it, with or without what follows a dot.
     return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)
 

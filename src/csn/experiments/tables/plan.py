@@ -108,13 +108,13 @@ def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
     return found
 
 
-def _known(cells: Sequence[Cell], asked: Mapping[str, str]) -> str:
+def _known(cells: Sequence[Cell], unknown: Mapping[str, str]) -> str:
     """What --rows may name, in words; of more seeds than were asked for, how to ask for them; of a file with other data
     or options, which they are."""
-    for match in filter(None, map(_SEED.fullmatch, asked.values())):
+    for match in filter(None, map(_SEED.fullmatch, unknown.values())):
         if any(match["name"] in _labels(cell) for cell in cells):
             return f"give --seeds {int(match['seed']) + 1} for that seed"
-    for path in filter(Path.is_file, map(Path, asked)):
+    for path in filter(Path.is_file, map(Path, unknown)):
         for result in results_in(path)[:1]:
             command = result.content["trained"]["command"]
             return f"give the data, options and seed that are its own (--data, --set, --seeds); it is of `{command}`"
@@ -186,8 +186,8 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             problem = str(error)
         check_counts(config.train)
         tests = tuple(
-            EvaluationTasks(*_read_size(asked), sampling, seed)
-            for asked in row.get("tested", {}).get(size, [size])
+            EvaluationTasks(*_read_size(tested_size), sampling, seed)
+            for tested_size in row.get("tested", {}).get(size, [size])
             for sampling in row.get("sampling", ["random"])
             for seed in row.get("task_seeds", [EVALUATION_SEED])
         )
