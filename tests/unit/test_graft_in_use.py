@@ -68,24 +68,31 @@ def test_adacnn_rebuilt_by_graft_is_adacnn(conditioning, layout):
             assert_close(other.grad, one.grad, rtol=1e-9, atol=1e-12)
 
 
-def test_a_stem_is_run_once_and_changes_nothing():
+def test_a_stem_sees_each_example_once_and_changes_nothing():
+    """Those of the support without a graph in training, where no gradient comes to them."""
     whole = small_cnn()
-    calls = []
-    whole[0].register_forward_hook(lambda *_: calls.append(1))
     key = flat_key(64)
     case = CASES["sequential"]
     expected = graft(copy.deepcopy(whole), layers=["4", "6"], way=WAY, key=copy.deepcopy(key))
     named = graft(copy.deepcopy(whole), layers=["4", "6"], way=WAY, key=copy.deepcopy(key), stem="2")
-    apart = graft(whole[3:], layers=["4", "6"], way=WAY, key=key, stem=whole[:3])
+    apart = graft(copy.deepcopy(whole[3:]), layers=["4", "6"], way=WAY, key=key, stem=whole[:3])
     for learner in (named, apart):
         learner.memory_function.load_state_dict(expected.memory_function.state_dict())
     episode = case.episode()
     loss = expected(episode).loss
-    calls.clear()
-    assert torch.equal(named(episode).loss, loss)
-    assert len(calls) == 1
-    assert torch.equal(apart(episode).loss, loss)
-    assert len(calls) == 2
+    expected_gradient = torch.autograd.grad(loss, expected.base.network[0].weight)[0]
+    for learner in (named, apart):
+        first, seen = learner.base.lower.get_submodule("0"), []
+        hook = first.register_forward_hook(lambda _, x, y, seen=seen: seen.append((len(y), y.requires_grad)))
+        found = learner(episode).loss
+        assert seen == [(8, False), (10, True)]
+        assert_close(found, loss, rtol=0, atol=1e-13)
+        assert_close(torch.autograd.grad(found, first.weight)[0], expected_gradient, rtol=1e-10, atol=1e-13)
+        seen.clear()
+        with torch.no_grad():
+            learner(episode)
+        assert [examples for examples, _ in seen] == [18]
+        hook.remove()
     names = {f"{part}.{name}" for part in ("0", "3", "6") for name in ("weight", "bias")}
     assert {name.split(".", 1)[-1] for name, _ in named.base.named_parameters()} == names
 

@@ -102,6 +102,10 @@ class Grafted(BaseLearner):
         x = self._fitting(x)
         return x if self.lower is None else self.lower(x)
 
+    def stem_parts(self) -> tuple[nn.Module, ...]:
+        """What is below the network, if anything is."""
+        return () if self.lower is None else (self.lower,)
+
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 in every named layer."""
         call = Call(self._owner, len(features), shifts)
