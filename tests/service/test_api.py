@@ -207,3 +207,17 @@ def test_the_pages_need_nothing_from_elsewhere(http):
         assert "https://" not in text
         assert "//cdn" not in text
         assert "innerHTML" not in text
+
+
+def test_the_neurons_of_a_drawing_before_and_after_their_shifts(http):
+    task = new_task(http, moon=circle(), kiss=cross())
+    found = ask(http, task, circle(0.02), "shifts")
+    assert [len(layer["before"]) for layer in found["layers"]] == [4, 4, 4]
+    assert any(layer["before"] != layer["after"] for layer in found["layers"])
+    assert found["classes"][0]["label"] == "moon"
+    for when in ("before", "after"):
+        assert sum(one[when] for one in found["classes"]) == pytest.approx(1, abs=1e-5)
+    assert found["classes"][0]["before"] == pytest.approx(0.5, abs=1e-5)  # the output layer alone says nothing
+    assert found["classes"][0]["after"] > 0.5
+    empty = new_task(http)
+    assert error(http.post(f"{empty}/shifts", content=drawing(wave()), headers=PNG)) == (409, "nothing_learned")

@@ -11,6 +11,7 @@ from kit import circle, cross
 
 from csn import building
 from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.neurons import neuron_shift
 from csn.classifier.pretrained import open_shipped
 from csn.cli.main import main
 from csn.core.memory import join
@@ -19,6 +20,7 @@ from csn.data.images.strokes import load_strokes
 from csn.data.source import EpisodeSource
 from csn.episode import Examples
 from csn.export.page import page_model
+from csn.service.samples import alphabets
 
 pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
 if chromium() is None:
@@ -29,6 +31,13 @@ LOGITS = """async ([support, queries, outputs]) => {
   window.learner ??= new Learner(JSON.parse(document.getElementById("model").textContent));
   const examples = support.map((ink) => ({ id: String(Math.random()), label: "", ink: Uint8Array.from(ink) }));
   return queries.map((ink) => Array.from(window.learner.logits(Uint8Array.from(ink), examples, outputs)));
+}"""
+
+SHIFTS = """async ([examples, ink]) => {
+  const { Learner } = await import("csn/learner.js");
+  window.learner ??= new Learner(JSON.parse(document.getElementById("model").textContent));
+  const some = examples.map((example) => ({ ...example, ink: Uint8Array.from(example.ink) }));
+  return window.learner.shifts(Uint8Array.from(ink), some);
 }"""
 
 
@@ -79,6 +88,24 @@ def test_its_logits_and_answers_are_those_of_torch(page):
         torch.testing.assert_close(found, expected, atol=tolerance, rtol=0.0)
         same += int((found[:, :4].argmax(1) == expected[:, :4].argmax(1)).sum())
     assert same == 12
+
+
+def test_its_neurons_shift_as_those_of_torch(page):
+    learner, _ = open_shipped("characters")
+    assert isinstance(learner, CSN)
+    drawings = alphabets()["Shapes"]
+    some, query = drawings[:8], drawings[0].x
+    expected = neuron_shift(learner, torch.stack([each.x for each in some]), [each.label for each in some], query[None])
+    examples = [{"id": str(i), "label": one.label, "ink": one.x.flatten().tolist()} for i, one in enumerate(some)]
+    found = page.evaluate(SHIFTS, [examples, query.flatten().tolist()])
+    shares = {one["label"]: (one["before"], one["after"]) for one in found["classes"]}
+    assert shares.keys() == expected.classes.keys()
+    for label, (before, after) in expected.classes.items():
+        assert shares[label] == (pytest.approx(before, abs=0.02), pytest.approx(after, abs=0.02))
+    for ours, theirs in zip(expected.layers, found["layers"], strict=True):
+        for when in ("before", "after"):  # the page's weights have 8 bits
+            exact = torch.tensor(getattr(ours, when))
+            torch.testing.assert_close(torch.tensor(theirs[when]), exact, atol=0.2, rtol=0.05)
 
 
 def test_draw_learn_recognise_undo_and_keep(browser, page):

@@ -158,6 +158,20 @@ def test_answers_come_while_drawing(page):
     assert page.get_attribute("#answer", "aria-busy") == "false"
 
 
+def test_the_neurons_shift_on_demand(page):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    answer(page, circle(0.03))
+    assert page.is_hidden("#neurons")
+    page.click("#look")
+    page.wait_for_selector("#neurons svg")
+    assert page.locator("#neurons svg").count() == 2 * 3  # three hidden layers, before and after
+    page.wait_for_selector("#neurons rect.more", state="attached")
+    page.wait_for_selector("#neurons .recalled img")
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#neurons")
+
+
 def test_threads_go_round_the_cards(browser, address):
     for width in (390, 1280):
         page = open_page(browser, address, viewport={"width": width, "height": 800})

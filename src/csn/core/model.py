@@ -155,6 +155,10 @@ class CSN(FewShotLearner[TaskMemory]):
         attention = self._attend(keys, task)
         return self._predict(features, attention, task)[0], attention[0]
 
+    def recalled(self, queries: Encoded, task: TaskMemory) -> tuple[Tensor | None, ...]:
+        """Eqs. 3 and 4: what queries, as keys and features (m, ...), read from one task's memory."""
+        return self._shifts(self._attend(queries[0], task), task)
+
     def _flat(self, x: Tensor) -> Tensor:
         """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""
         flat = x.flatten(0, 1)

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from csn import __version__
+from csn.classifier.neurons import activities
+from csn.core.base_learner import BaseOutput
 from csn.core.conditioning import DirectFeedback, write
 from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically
@@ -28,7 +30,7 @@ from csn.learner import FewShotLearner
 
 HALF_BYTES = 1_600_000  # of weights in half precision; more of them become 8 bits each
 OWN = ("api.js", "engine.js", "learner.js", "taskfile.js")
-FRONT = ("answer.js", "dialogs.js", "dom.js", "history.js", "ink.js", "main.js", "memory.js", "threads.js")
+NOT_FRONT = ("api.js", "docs.js")  # of the service's scripts: what asks a server
 
 
 class KeyGraph(nn.Module):
@@ -70,10 +72,21 @@ class AnswerGraph(nn.Module):
 
     def forward(self, x: Tensor, *shifts: Tensor) -> Tensor:
         """Eq. 1 in every layer that is shifted."""
-        remaining = iter(shifts)
+        return self._output(x, shifts)[0].logits
+
+    def _output(self, x: Tensor, shifts: tuple[Tensor, ...]) -> tuple[BaseOutput, tuple[Tensor | None, ...]]:
+        remaining, base = iter(shifts), self.learner.base
         betas = tuple(next(remaining) if shifted else None for shifted in self.learner.shifted)
-        logits: Tensor = self.learner.base.head(self.learner.base.stem(x), betas).logits
-        return logits
+        return base.head(base.stem(x), betas), betas
+
+
+class NeuronsGraph(AnswerGraph):
+    """A query and shifts -> logits (1, C), then the activations of every adapted hidden layer."""
+
+    def forward(self, x: Tensor, *shifts: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """Eq. 1, made visible."""
+        output, betas = self._output(x, shifts)
+        return (output.logits, *activities(self.learner.base, output, betas))
 
 
 def export_page(
@@ -130,6 +143,7 @@ def page_model(learner: FewShotLearner[Any]) -> dict[str, Any]:
             "key": compiled(KeyGraph(model), (x,)),
             "values": compiled(ValuesGraph(model), (x, label)),
             "answer": compiled(AnswerGraph(model), (x, *values)),
+            "neurons": compiled(NeuronsGraph(model), (x, *values)),
         }
     finally:
         model.train(training)
@@ -164,7 +178,11 @@ def _samples(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _html(model: Mapping[str, Any]) -> str:
     """The service's page with everything in it."""
     front, own = resources.files("csn.service") / "page", resources.files("csn.export") / "web"
-    scripts = {name: (front / name).read_text(encoding="utf-8") for name in FRONT}
+    scripts = {
+        script.name: script.read_text(encoding="utf-8")
+        for script in sorted(front.iterdir(), key=lambda script: script.name)
+        if script.name.endswith(".js") and script.name not in NOT_FRONT
+    }
     scripts |= {name: (own / name).read_text(encoding="utf-8") for name in OWN}
     # Modules name each other without a path, for a module in a data URL has none.
     named = {name: re.sub(r'from "\./([a-z]+\.js)"', r'from "csn/\1"', text) for name, text in scripts.items()}

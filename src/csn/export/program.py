@@ -222,6 +222,13 @@ def _maxpool(
     return {"op": "maxpool", "in": [x], "size": size}
 
 
+def _mean(out: Ref, x: Ref, dims: list[int], keep: bool = False) -> Operation:
+    axes = sorted(dim % len(x.shape) for dim in dims)
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        raise ValueError("a page can take the mean of axes side by side")
+    return {"op": "mean", "in": [x], "first": axes[0], "last": axes[-1]}
+
+
 def _linear(out: Ref, x: Ref, weight: Tensor, bias: Tensor | None = None) -> Operation:
     if not isinstance(weight, Tensor):
         raise ValueError("a page can multiply by weights only")
@@ -288,6 +295,7 @@ RULES: dict[Any, Callable[..., Operation]] = {
     aten._native_batch_norm_legit_no_training.default: _norm,
     aten.max_pool2d_with_indices.default: _maxpool,
     aten._adaptive_avg_pool2d.default: lambda out, x, size: {"op": "avgpool", "in": [x]},
+    aten.mean.dim: _mean,
     aten.addmm.default: lambda out, bias, x, weight: _linear(out, x, weight, bias),
     aten.mm.default: _linear,
     aten.relu.default: lambda out, x: {"op": "relu", "in": [x]},

@@ -156,6 +156,19 @@ def _add_recognition(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
         ]
         return schemas.ExplainedPrediction(**schemas.Prediction.parts(found), examples=sources)
 
+    @api.post("/tasks/{task}/shifts", tags=["recognise"], openapi_extra=input_body(schemas.Input))
+    async def shifts(request: Request, task: str) -> schemas.ShiftsView:
+        """Activations of the adapted layers before and after the shifts that a drawing recalls."""
+        sent = await Sent.of(request)
+        found = await workers.run(lambda: tasks.shifts(task, sent.input(tasks.kind(task), tasks.limits)))
+        return schemas.ShiftsView(
+            layers=[schemas.LayerView(before=list(one.before), after=list(one.after)) for one in found.layers],
+            classes=[
+                schemas.ShiftedClass(label=str(label), before=before, after=after)
+                for label, (before, after) in found.classes.items()
+            ],
+        )
+
 
 def _add_files(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
     """Tasks as files."""

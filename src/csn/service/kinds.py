@@ -11,7 +11,10 @@ from torch import Tensor
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.explanation import Explanation
+from csn.classifier.inputs import prepare
+from csn.classifier.neurons import NeuronShift, neuron_shift
 from csn.classifier.unknown import has_own_threshold
+from csn.core.model import CSN
 from csn.service.errors import ServiceError
 from csn.service.images import is_picture, photo_jpeg, picture
 from csn.service.store import Example
@@ -97,3 +100,15 @@ def explained(classifier: FewShotClassifier, item: Any) -> Explanation:
         memory, classifier = classifier.memory_, classifier.blank()
         classifier.memory_, classifier.unknown_threshold = memory, "calibrated"
     return classifier.explain([item])[0]
+
+
+def neurons_of(classifier: FewShotClassifier, item: Any) -> NeuronShift:
+    """The layers of a classifier of drawings before and after their shifts, among the most probable classes."""
+    learner, labels = classifier.learner_, list(classifier.labels_)
+    if not isinstance(learner, CSN):
+        raise ServiceError(409, "no_shifts", "this model shifts no neurons", "start the server with a CSN")
+    found = explained(classifier, item).probabilities
+    ranked = sorted(found, key=lambda label: -found[label])[: learner.way]
+    chosen = sorted((i for i, label in enumerate(labels) if label in ranked), key=lambda i: ranked.index(labels[i]))
+    query = prepare([item], classifier.input_)
+    return neuron_shift(learner, classifier.inputs_[chosen], [labels[i] for i in chosen], query)

@@ -174,6 +174,28 @@ class ExplainedPrediction(Prediction):
     examples: list[SourceView]
 
 
+class LayerView(BaseModel):
+    """Activations of an adapted hidden layer, one number for each unit or filter."""
+
+    before: list[float]
+    after: list[float]
+
+
+class ShiftedClass(BaseModel):
+    """A class and its probability before and after the layers are shifted."""
+
+    label: str
+    before: float
+    after: float
+
+
+class ShiftsView(BaseModel):
+    """What the recalled examples do to the network's own neurons (eq. 1), most probable class first."""
+
+    layers: list[LayerView]
+    classes: list[ShiftedClass]
+
+
 class AlphabetView(BaseModel):
     """A sample alphabet."""
 

@@ -21,10 +21,11 @@ from torch import Tensor
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.explanation import Explanation
+from csn.classifier.neurons import NeuronShift
 from csn.classifier.taskfile import read_task
 from csn.service.errors import ServiceError
 from csn.service.images import ink_png, unusable
-from csn.service.kinds import DRAWINGS, TEXT, Kinds, explained, recalled, rows_of, shown_of
+from csn.service.kinds import DRAWINGS, TEXT, Kinds, explained, neurons_of, recalled, rows_of, shown_of
 from csn.service.limits import Limits
 from csn.service.names import clean
 from csn.service.store import Example, Record, Store
@@ -150,15 +151,25 @@ class Tasks:
         """What an input is, and by which examples."""
         with self._open(task) as live:
             if not live.record.examples:
-                raise ServiceError(
-                    409, "nothing_learned", "this task remembers no examples yet", "add an example of each class first"
-                )
+                raise _nothing_learned()
             try:
                 found = explained(live.classifier, item)
             except ValueError as error:
                 raise _unusable(live.record.kind, error) from error
             self.done[live.record.kind, "recognised" if found.label is not None else "unknown"] += 1
             return found, _copy(live.record)
+
+    def shifts(self, task: str, item: Any) -> NeuronShift:
+        """What the recalled rows do to the neurons of the network, among the most probable classes."""
+        with self._open(task) as live:
+            if live.record.kind != DRAWINGS:
+                raise ServiceError(409, "no_shifts", "only drawings are read by a network with shifts", "ask explain")
+            if not live.record.examples:
+                raise _nothing_learned()
+            try:
+                return neurons_of(live.classifier, item)
+            except ValueError as error:
+                raise _unusable(DRAWINGS, error) from error
 
     def export(self, task: str) -> bytes:
         """A task as a file (docs/task_format.md)."""
@@ -272,6 +283,11 @@ def _copy(record: Record) -> Record:
 
 def _unusable(kind: str, error: ValueError) -> ServiceError:
     return unusable(str(error), "text" if kind == TEXT else "image")
+
+
+def _nothing_learned() -> ServiceError:
+    message = "this task remembers no examples yet"
+    return ServiceError(409, "nothing_learned", message, "add an example of each class first")
 
 
 def _no_task() -> ServiceError:

@@ -50,6 +50,7 @@ export const api = {
     signal?.throwIfAborted();
     return learner.explain(ink, find(id).examples);
   },
+  shifts: async (id, png) => learner.shifts(await inkOf(png), find(id).examples),
   alphabets: async () =>
     model.samples.map(({ name, drawings }) => ({
       name,

@@ -71,6 +71,15 @@ const OPERATIONS = {
     for (let at = 0; at < x.data.length; at += size) out.data.set(softmax(x.data.subarray(at, at + size)), at);
     return out;
   },
+  mean(step, [x]) {
+    const inner = numbers(x.shape.slice(step.last + 1));
+    const count = numbers(x.shape.slice(step.first, step.last + 1));
+    const out = tensor(step.shape);
+    for (let i = 0; i < x.data.length; i++) {
+      out.data[Math.floor(i / (inner * count)) * inner + (i % inner)] += x.data[i] / count;
+    }
+    return out;
+  },
   take(step, [x]) {
     const size = x.shape.at(-1);
     const out = tensor(step.shape);

@@ -36,6 +36,23 @@ export class Learner {
     return this.#match(x, examples.map((example) => dot(key, this.#key(example))), examples, outputs).logits;
   }
 
+  /** Activations of the adapted layers before and after the shifts of what is recalled, in one match (neurons.js). */
+  shifts(ink, examples) {
+    const { probabilities } = this.explain(ink, examples);
+    const order = probabilities.slice(0, this.way).map(({ label }) => label);
+    const some = examples.filter(({ label }) => order.includes(label));
+    const x = this.#input(ink);
+    const key = unit(this.#run("key", [x])[0].data);
+    const { shifts } = this.#match(x, some.map((one) => dot(key, this.#key(one))), some, some.map(({ label }) => order.indexOf(label)));
+    const none = shifts.map(({ shape, data }) => ({ shape, data: new Float32Array(data.length) }));
+    const [[plain, ...before], [shifted, ...after]] = [none, shifts].map((betas) => this.#run("neurons", [x, ...betas]));
+    const [from, to] = [plain, shifted].map(({ data }) => softmax(data.subarray(0, order.length)));
+    return {
+      layers: before.map(({ data }, t) => ({ before: [...data], after: [...after[t].data] })),
+      classes: order.map((label, c) => ({ label, before: from[c], after: to[c] })),
+    };
+  }
+
   forget(id) {
     this.#keys.delete(id);
     for (let output = 0; output < this.way; output++) this.#rows.delete(`${output} ${id}`);
@@ -79,7 +96,7 @@ export class Learner {
         for (let neuron = 0; neuron < sum.length; neuron++) sum[neuron] += attention[row] * data[neuron];
       });
     });
-    return { logits: this.#run("answer", [x, ...shifts])[0].data, attention };
+    return { logits: this.#run("answer", [x, ...shifts])[0].data, attention, shifts };
   }
 
   /** Groups of up to `way` classes, and their champions, until one group is left (csn.classifier.remembered). */

@@ -18,16 +18,22 @@ function guide(classes, drawn) {
   return ["Draw one of them again.", "It is recognised as you draw, or unknown if it is like none of them."];
 }
 
-/** An answer; confirm(label) is called when the person says that it is right. live: the pen still draws. */
-export function showAnswer({ label, probabilities }, confirm, { live = false } = {}) {
+/** An answer; on.confirm(label) is called when the person says that it is right, on.look() to see the neurons.
+    live: the pen still draws. */
+export function showAnswer({ label, probabilities }, on, { live = false } = {}) {
+  const look = make("button", { type: "button", class: "quiet", id: "look", title: "S", onclick: on.look });
+  look.append("See the neurons shift");
   const several = probabilities.length > 1;
   if (label === null) {
     const [nearest] = probabilities;
-    put("unknown", "unknown", "", `Like nothing remembered${several ? `; nearest is ${nearest.label}` : ""}. Name it to teach it.`);
+    put("unknown", "unknown", "", [
+      `Like nothing remembered${several ? `; nearest is ${nearest.label}` : ""}. Name it to teach it. `,
+      look,
+    ]);
   } else {
-    const right = make("button", { type: "button", id: "right", title: "Y", onclick: () => confirm(label) });
+    const right = make("button", { type: "button", id: "right", title: "Y", onclick: () => on.confirm(label) });
     right.append("Right, add this one");
-    put("known", label, percent(probabilities[0].probability), right);
+    put("known", label, percent(probabilities[0].probability), [right, look]);
   }
   $("answer").classList.toggle("live", live);
   $("answer").ariaBusy = String(live); // a screen reader waits for the answer that stays
@@ -49,7 +55,7 @@ function put(kind, label, share, note) {
   element.ariaBusy = "false";
   $("verdict-label").textContent = label;
   $("verdict-share").textContent = share;
-  $("verdict-note").replaceChildren(note);
+  $("verdict-note").replaceChildren(...[note].flat());
   $("chances").replaceChildren();
   if (!same) {
     void element.offsetWidth; // so that the animation begins anew

@@ -59,6 +59,7 @@ export const api = {
   removeClass: (task, label) => json("DELETE", at(task, `/classes?label=${encodeURIComponent(label)}`)),
   undo: (task) => json("POST", at(task, "/undo")),
   explain: (task, png, signal) => json("POST", at(task, "/explain"), { body: png, type: "image/png", signal }),
+  shifts: (task, png) => json("POST", at(task, "/shifts"), { body: png, type: "image/png" }),
   alphabets: () => json("GET", "/alphabets"),
   addAlphabet: (task, name) => json("POST", at(task, `/alphabets/${encodeURIComponent(name)}`)),
   download: async (task) => (await request("GET", at(task, "/file"))).blob(),

@@ -7,6 +7,7 @@ import { $, calm, dropActions, plural, toast } from "./dom.js";
 import { History } from "./history.js";
 import { Ink } from "./ink.js";
 import { markSources, showMemory, thumbOf } from "./memory.js";
+import { hideNeurons, showNeurons } from "./neurons.js";
 import { hideThreads, showThreads } from "./threads.js";
 
 const KEY = "csn-task";
@@ -79,12 +80,20 @@ function withdraw() {
   clearTimeout(settling);
   answer = null;
   hideThreads();
+  hideNeurons();
   markSources(null, []);
 }
 
+/** The neurons of the network, before and after what it recalls. */
+const look = () => attempt(async () => {
+  const found = await api.shifts(task.id, await ink.picture());
+  if (answer) showNeurons(found, answer, classes);
+});
+
 function show(found, live) {
   answer = found;
-  showAnswer(found, teach, { live });
+  showAnswer(found, { confirm: teach, look }, { live });
+  hideNeurons();
   markSources(found.label, found.examples);
   showThreads(found.examples, found.label !== null, !live);
   update();
@@ -233,6 +242,7 @@ function shortcut(event) {
     "?": () => $("help-dialog").showModal(),
     n: () => $("name").focus(),
     d: () => $("paper").focus({ focusVisible: true }),
+    s: () => answer && look(),
     y: () => answer?.label != null && teach(answer.label),
   };
   let action = actions[event.key.toLowerCase()];
