@@ -6,12 +6,14 @@ RUN := runs/quickstart
 
 MINUTES ?= 60
 
-.PHONY: quickstart test lint docs-pictures benchmark fuzz clean
+.PHONY: quickstart test lint docs serve-docs benchmark fuzz clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make quickstart   train on the embedded characters and show what it learned (about 3 minutes)"
 	@echo "make test         linter, types and tests"
+	@echo "make docs         the site, in build/site: runs the tutorials (about three minutes)"
+	@echo "make serve-docs   the same, at http://127.0.0.1:8008"
 	@echo "make benchmark    the cost of adaptation as ratios to the same networks without it"
 	@echo "make fuzz         attack whatever reads files and requests, MINUTES=60 for each"
 	@echo "make clean        remove the virtual environment and caches"
@@ -38,6 +40,13 @@ lint: $(VENV)/installed
 
 test: lint
 	$(BIN)/pytest -n 2
+
+docs: $(VENV)/installed
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -q -d build/doctrees docs build/site
+	@echo "the site is in build/site/index.html"
+
+serve-docs: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8008
 
 fuzz: $(VENV)/installed
 	$(BIN)/python tests/fuzz/campaign.py --minutes $(MINUTES)
