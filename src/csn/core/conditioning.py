@@ -170,8 +170,8 @@ class ErrorGradient:
 class DirectFeedback:
     """Eq. 7: I_{t,i,l} = sigma'(a_{t,l}) (y_hat'_i - y'_i), for all layers at once and without backpropagation.
 
-    end_to_end: whether training follows the error into the base learner that made it (docs/decisions/mechanism.md), or takes it
-    as given, which spares a backward pass over the support.
+    end_to_end: whether training follows the error into the base learner that made it, or takes it as given, which saves
+        a backward pass over the support (docs/decisions/mechanism.md).
     """
 
     needs_graph = False
