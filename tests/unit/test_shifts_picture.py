@@ -24,7 +24,7 @@ def test_marks_are_at_their_means_and_in_the_legend():
     assert found == {("CSN, all shifts", 80.0, 0), ("Matching", 60.0, 0), ("Matching", 70.0, 1)}
     ends = sorted(round(float(x), 6) for c in axes.containers for x in c.lines[2][0].get_segments()[0][:, 0])
     assert ends == [59.0, 61.0, 67.0, 73.0, 78.0, 82.0]
-    assert [text.get_text() for text in legend.get_legend().get_texts()] == ["CSN, all shifts", "Matching"]
+    assert [text.get_text() for text in legend.get_legend().get_texts()] == ["CSN, all shifts", "Matching", "Chance"]
     texts = {text.get_text() for text in figure.texts}
     assert {"t", "rule", "xor", "one decides", "two decide"} <= texts
 

@@ -11,7 +11,7 @@ from csn.plots.drawing import BLUE, FAINT, INK, MARGIN, ORANGE, SOFT, TRACK, WID
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEAD, ROW, FOOT, NAMES = 96, 46, 40, 300  # pixels
+HEAD, ROW, FOOT, NAMES = 124, 46, 40, 300  # pixels
 BAND = "#f7f7f7"
 
 
@@ -61,7 +61,9 @@ def shifts_figure(cells: Cells, about: Mapping[str, str], chance: Mapping[str, f
             axes.axhspan(row - 0.5, row + 0.5, -NAMES / (right - left), 1, color=BAND, linewidth=0, clip_on=False)
         write(figure, MARGIN, y - 8, family, size=9.5, weight="bold")
         write(figure, MARGIN, y + 8, about[family], size=8, color=SOFT)
-        axes.plot([chance[family]] * 2, [row - 0.4, row + 0.4], color=FAINT, linewidth=1.2, linestyle=":")
+        (guess,) = axes.plot([chance[family]] * 2, [row - 0.4, row + 0.4], color=FAINT, linewidth=1.2, linestyle=":")
+        guess.set_label("Chance")
+        handles["chance"] = guess
         for place, arm in enumerate(arms):
             if arm not in found:
                 continue
@@ -77,7 +79,8 @@ def shifts_figure(cells: Cells, about: Mapping[str, str], chance: Mapping[str, f
                 linewidth=1.0,
                 label=style.label,
             )
-    legend = axes_at(figure, (MARGIN, 36, WIDTH - 2 * MARGIN, 48))
+    legend = axes_at(figure, (MARGIN, 42, WIDTH - 2 * MARGIN, 68))
     legend.set_axis_off()
-    legend.legend(handles=[handles[arm] for arm in arms], loc="center left", ncols=4, frameon=False, fontsize=8.5)
+    shown = [handles[name] for name in (*arms, "chance")]
+    legend.legend(handles=shown, loc="center left", ncols=4, frameon=False, fontsize=8.5)
     return figure
