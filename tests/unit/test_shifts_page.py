@@ -1,4 +1,4 @@
-"""docs/where-shifts-matter.md shows the tables that the result files make."""
+"""docs/where-shifts-matter.md and docs/graft.md show what the result files say."""
 
 from __future__ import annotations
 
@@ -32,13 +32,25 @@ def test_the_page_shows_what_the_files_say(study):
     lines = [line.rstrip() for line in file.getvalue().splitlines() if line.startswith("|")]
     assert len(lines) > 4
     missing = [line for line in lines if line not in page]
-    assert missing == [], "fill the page with python benchmarks/shifts.py --show"
+    assert missing == [], "fill it with python benchmarks/shifts.py --page docs/where-shifts-matter.md"
 
 
 def test_every_cell_is_of_a_commit_without_changes(study):
     for row in study.rows_in(ROOT / "results" / "shifts"):
         assert len(row["commit"]) == 40
         assert row["seconds"] == 3.0
+
+
+def test_a_graft_takes_the_time_that_its_page_says():
+    """And at most 1.1 times that of csn's own network."""
+    rows = json.loads((ROOT / "results" / "benchmarks" / "graft.json").read_text())["rows"]
+    page = (ROOT / "docs" / "graft.md").read_text(encoding="utf-8")
+    assert len(rows) == 4
+    for row in rows:
+        kind = {"df": "direct feedback", "gradient": "gradient"}[row["conditioning"]]
+        times = row["training_step"], row["inference_step"]
+        assert f"| {kind}, 5-way {row['shot']}-shot | {times[0]:.2f} | {times[1]:.2f} |" in page
+        assert max(times) <= 1.1
 
 
 def test_intervals_by_hand(study):
@@ -61,3 +73,16 @@ def test_differences_are_of_the_seeds_that_both_arms_have(study, tmp_path):
     study.show(study.rows_in(tmp_path), Console(file=file))
     assert "| rule | 55.0 [-8.5, 118.5] (2) | 40.0 (1) |" in file.getvalue()
     assert "| rule | +20.0 (1) |" in file.getvalue()
+
+
+def test_a_page_is_filled_between_its_marks(study, tmp_path):
+    rows = [{"family": "rule", "arm": "df-all", "seed": 0, "accuracy": 0.5}]
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- shifts -->\nold\n<!-- /shifts -->\nafter\n")
+    study.fill(rows, page)
+    assert "\n| rule | 50.0 (1) |\n" in page.read_text()
+    assert page.read_text().startswith("before\n<!-- shifts -->\n| accuracy, % | CSN, all shifts |\n")
+    assert page.read_text().endswith("\n<!-- /shifts -->\nafter\n")
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no marks"):
+        study.fill(rows, page)
