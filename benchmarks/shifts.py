@@ -2,7 +2,7 @@
 
     python benchmarks/shifts.py                          # all cells, a file in results/shifts for each family
     python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 0 --folder /tmp/shifts
-    python benchmarks/shifts.py --show --figure docs/images/shifts.png    # tables and the figure, of what is there
+    python benchmarks/shifts.py --page docs/where-shifts-matter.md --figure docs/images/shifts.png   # of what is there
 
 An arm trains for a fixed time of one thread (its CPU time, so that other programs do not count), its learning rate
 falling to 0 over that time, and is tested on tasks that nobody trained on. Cells that a file has already are
@@ -12,6 +12,7 @@ not made again, so an interrupted study goes on where it stopped; each says of w
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import json
 import math
@@ -184,6 +185,17 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
         console.print()
 
 
+def fill(rows: list[dict[str, Any]], path: Path) -> None:
+    """Put the tables between the marks of a page."""
+    tables = io.StringIO()
+    show(rows, Console(file=tables, width=100))
+    before, mark, rest = path.read_text(encoding="utf-8").partition("<!-- shifts -->\n")
+    _, end, after = rest.partition("<!-- /shifts -->")
+    if not mark or not end:
+        raise SystemExit(f"{path} has no marks <!-- shifts --> and <!-- /shifts -->: the tables go between them")
+    write_atomically(path, f"{before}{mark}{tables.getvalue().strip()}\n{end}{after}".encode())
+
+
 def _less(these: dict[int, float], those: dict[int, float]) -> dict[int, float]:
     return {seed: these[seed] - those[seed] for seed in these if seed in those}
 
@@ -229,15 +241,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of training in one thread (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("results/shifts"), help="default: %(default)s")
     parser.add_argument("--show", action="store_true", help="make nothing: print the tables of what is there")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="make nothing: fill a page with these tables")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="make nothing: draw what is there")
     options = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
     if options.show:
         show(rows_in(options.folder), console)
+    if options.page:
+        fill(rows_in(options.folder), options.page)
     if options.figure:
         draw(rows_in(options.folder), options.figure)
-    if not (options.show or options.figure):
+    if not (options.show or options.page or options.figure):
         for name in options.families:
             make(name, options, console)
 
