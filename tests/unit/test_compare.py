@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from csn.cli import main as cli
 from csn.data.images.strokes import load_strokes
 from csn.data.registry import DATASETS, DataEntry, load_data
 from csn.data.text.toy_language import load_toy_language
+from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.evaluate import summarise
 from csn.experiments import compare
 from csn.experiments.pages import comparison_table
@@ -95,6 +97,20 @@ def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: 
     assert {path: path.read_bytes() for path in before} == before
     assert run("prototypical", *FEW[2:], "--tasks", "12", "--out", "side") == 2
     assert "another number of tasks" in capsys.readouterr().err
+
+
+def test_a_result_is_of_the_model_whose_bytes_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("prototypical", *FEW, "--out", "side") == 0
+    result, best = Path("side/prototypical/result.json"), Path("side/prototypical/best.safetensors")
+    before = result.read_text()
+    os.utime(result, ns=(1, 1))  # as if the clock had been set back in between
+    assert run("prototypical", *FEW, "--out", "side") == 0
+    assert result.read_text() == before
+    tensors, metadata = load_checkpoint(best)
+    save_checkpoint(best, {name: tensor * 2 for name, tensor in tensors.items()}, metadata)
+    os.utime(best, ns=(1, 1))
+    assert run("prototypical", *FEW, "--out", "side") == 0
+    assert result.read_text() != before
 
 
 def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
