@@ -1,8 +1,8 @@
 """Off their domain the drawings' weights are sure of themselves: pictures that are no pen drawings are told apart here.
 
 A drawing is one colour of ink on plain paper. So most of it has nearly the paper's brightness, or nearly the ink's,
-and little of it has a colour of its own. A photograph has neither. The limits were chosen on photographs of 16
-classes, on Omniglot, and on scikit-learn's digits, whose 8 pixels on a side leave many between paper and ink.
+and little of it has a colour of its own. A photograph has neither. The limits were chosen on the training classes of
+Tiny ImageNet, on Omniglot, and on scikit-learn's digits, whose 8 pixels on a side leave many between paper and ink.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 COLOURED = 0.15  # a pixel whose red, green and blue differ by more has a colour
-MOST_COLOURED = 0.5  # of a drawing, in inks of several colours or on tinted paper
+MOST_COLOURED = 0.3  # of a drawing in inks of several colours
 NEAR = 0.08  # of the range of brightness: such a pixel is paper, or ink
-LEAST_PLAIN = 0.48  # of a drawing
+LEAST_PLAIN = 0.5  # of a drawing
 
 
 def is_foreign(levels: np.ndarray) -> bool:
