@@ -42,6 +42,8 @@ def rows_of(content: Any) -> list[dict[str, Any]]:
         crashes = [crash for crash in content["crashes"] if crash not in by_clock]
         row = {"attack": WORDS[content["target"]], "tries": content["tries"], "held": content["tries"] - len(crashes)}
         more = {"engine": content["engine"], "crashes": crashes, "ended by the clock": by_clock}
+        if "processor minutes" in content:
+            more["processor minutes"] = content["processor minutes"]
         return [row | {"minutes": content["minutes"]} | more]
     if "cases" in content:
         failed = sum(
@@ -57,6 +59,14 @@ def rows_of(content: Any) -> list[dict[str, Any]]:
 def _by_clock(crash: dict[str, Any]) -> bool:
     """Whether nothing went wrong but that time passed: on a loaded machine that says nothing about the input."""
     return "Traceback" not in crash["said"] and (crash["code"] == -14 or "libFuzzer: timeout" in crash["said"])
+
+
+def merged(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Old and new rows, those of an attack together; a row replaces one of the same attack on the same commit."""
+    replaced = {(row["attack"], row["commit"]) for row in new}
+    kept = [row for row in rows if (row["attack"], row["commit"]) not in replaced]
+    order = {attack: place for place, attack in reversed(list(enumerate(row["attack"] for row in [*rows, *new])))}
+    return sorted([*kept, *new], key=lambda row: order[row["attack"]])
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -83,7 +93,7 @@ def main() -> None:
         parser.error("--commit says what was attacked")
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
     new = [row | {"commit": given.commit} for path in given.files for row in rows_of(json.loads(path.read_text()))]
-    rows = [row for row in rows if row["attack"] not in {other["attack"] for other in new}] + new
+    rows = merged(rows, new)
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps({"study": "hardening", "rows": rows}, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")

@@ -33,27 +33,36 @@ LONGEST = 1 << 20  # bytes of an input
 
 
 class Shared:
-    """A count, and the input that is tried just now, in a file that outlives the process."""
+    """Tries, processor time, and the input that is tried just now, in a file that outlives the process."""
+
+    HEAD = 24  # bytes: tries, nanoseconds, length of the input
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            path.write_bytes(bytes(16 + LONGEST))
+            path.write_bytes(bytes(self.HEAD + LONGEST))
         with open(path, "rb+") as file:
-            self.memory = mmap.mmap(file.fileno(), 16 + LONGEST)
+            self.memory = mmap.mmap(file.fileno(), self.HEAD + LONGEST)
+        self.before = self.nanoseconds
 
     @property
     def tries(self) -> int:
         return int.from_bytes(self.memory[:8], "little")
 
     @property
+    def nanoseconds(self) -> int:
+        """Of the processor, of this process and those before it."""
+        return int.from_bytes(self.memory[8:16], "little")
+
+    @property
     def content(self) -> bytes:
-        return self.memory[16 : 16 + int.from_bytes(self.memory[8:16], "little")]
+        return self.memory[self.HEAD : self.HEAD + int.from_bytes(self.memory[16:24], "little")]
 
     def begin(self, content: bytes) -> None:
         """Before every try."""
         content = content[:LONGEST]
-        self.memory[16 : 16 + len(content)] = content
-        self.memory[:16] = (self.tries + 1).to_bytes(8, "little") + len(content).to_bytes(8, "little")
+        self.memory[self.HEAD : self.HEAD + len(content)] = content
+        numbers = (self.tries + 1, self.before + time.process_time_ns(), len(content))
+        self.memory[: self.HEAD] = b"".join(number.to_bytes(8, "little") for number in numbers)
 
 
 def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path) -> None:
@@ -116,7 +125,8 @@ def watch(name: str, engine: str, minutes: float) -> dict[str, Any]:
         (HERE / "seeds" / name).mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / crash["seed"], HERE / "seeds" / name / crash["seed"])
     spent = (time.monotonic() - started) / 60
-    return {"target": name, "engine": engine, "tries": shared.tries, "minutes": round(spent, 1), "crashes": crashes}
+    row = {"target": name, "engine": engine, "tries": shared.tries, "minutes": round(spent, 1), "crashes": crashes}
+    return row | {"processor minutes": round(shared.nanoseconds / 60e9, 1)}
 
 
 def main() -> int:

@@ -28,6 +28,19 @@ def test_the_page_has_the_numbers_of_the_result_file(tool):
     assert all(0 <= row["held"] <= row["tries"] and row["minutes"] >= 0 and len(row["commit"]) == 40 for row in rows)
 
 
+def test_an_attack_on_another_commit_counts_too(tool):
+    def row(attack, commit, tries):
+        return {"attack": attack, "commit": commit, "tries": tries}
+
+    old = [row("a", "1", 5), row("b", "1", 6)]
+    assert tool.merged(old, [row("a", "2", 7), row("b", "1", 8), row("c", "2", 9)]) == [
+        row("a", "1", 5),
+        row("a", "2", 7),
+        row("b", "1", 8),
+        row("c", "2", 9),
+    ]
+
+
 def test_what_the_attacks_write_becomes_rows(tool):
     crashes = [
         {"seed": "a", "code": 1, "said": "Traceback"},
