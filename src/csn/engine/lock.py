@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 import weakref
 from pathlib import Path
 
@@ -26,10 +27,12 @@ _HELD: weakref.WeakValueDictionary[Path, FolderLock] = weakref.WeakValueDictiona
 def lock_folder(folder: Path) -> FolderLock | None:
     """The lock of a folder, which is made if it is missing; a ValueError if another process has it.
 
-    None on Windows, which opens no folders.
+    None on Windows, which opens no folders: there a warning says that nothing keeps a second process out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
+        message = f"Windows has no lock for {folder}: see that no other process trains in it"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     path = folder.resolve()
     if (lock := _HELD.get(path)) is None:
