@@ -21,12 +21,12 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def launched() -> Iterator[Browser]:
-    """A headless browser."""
+def launched(*more: str) -> Iterator[Browser]:
+    """A headless browser; more: arguments of its command."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu", *more])
         yield browser
         browser.close()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from csn.building import build
 from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.encoders.encoder import Encoder
 from csn.core.model import CSN
 from csn.core.parts import NetworkKey
 from csn.networks.cnn import CNNOptions
@@ -29,6 +31,7 @@ from csn.service.server import address, bind, server
 
 Strokes = list[list[tuple[float, float]]]
 PNG = {"Content-Type": "image/png"}
+WORDS = ("fly", "plane", "ticket", "money", "balance", "account")
 UNHURRIED = Limits(requests_per_second=0, seconds=60)
 
 
@@ -84,6 +87,33 @@ def learner(way: int = 5) -> CSN:
 
 def classifier() -> FewShotClassifier:
     return FewShotClassifier(learner=learner(), unknown_threshold=0.7)
+
+
+def words(sentences: list[str]) -> np.ndarray:
+    """An encoder of sentences that needs no package: the words it knows."""
+    return np.array([[0.01, *(float(word in sentence) for word in WORDS)] for sentence in sentences])
+
+
+def colours(photographs: list[np.ndarray]) -> np.ndarray:
+    """One of photographs: their mean colour."""
+    return np.array([photograph[..., :3].mean((0, 1)) for photograph in photographs])
+
+
+def encoders(threshold: float = 0.3) -> dict[str, FewShotClassifier]:
+    """Classifiers for tasks of photographs and of sentences."""
+    made = {"photos": Encoder(colours, kind="photos", fingerprint="colours")}
+    made["text"] = Encoder(words, kind="text", fingerprint="words")
+    return {
+        kind: FewShotClassifier(encoder=encoder, unknown_threshold=threshold, cache=False)
+        for kind, encoder in made.items()
+    }
+
+
+def photo(colour: tuple[int, int, int], size: tuple[int, int] = (40, 30), kind: str = "JPEG") -> bytes:
+    """A photograph of one colour."""
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, kind)
+    return file.getvalue()
 
 
 @contextmanager

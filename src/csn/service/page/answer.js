@@ -1,27 +1,27 @@
 /* The answer, or what to do next. */
 
 import { $, make, percent } from "./dom.js";
+import { KINDS } from "./kinds.js";
 
 const SHOWN = 4;
 
-/** What to do next, by how much is remembered and whether something is drawn. */
-export function showGuide(classes, drawn) {
-  const [title, note] = guide(classes, drawn);
+/** What to do next, by how much is remembered and whether something is drawn (or shown, or written). */
+export function showGuide(classes, drawn, kind) {
+  const [title, note] = guide(classes, drawn, KINDS[kind]);
   put("guide", title, "", note);
 }
 
-function guide(classes, drawn) {
-  if (drawn && classes === 0) return ["Now give it a name.", "It will remember this one drawing. That is enough."];
+function guide(classes, drawn, { one, begin, more, ask }) {
+  if (drawn && classes === 0) return ["Now give it a name.", `It will remember this one ${one}. That is enough.`];
   if (drawn) return ["", ""];
-  if (classes === 0) return ["Draw a symbol.", "Any symbol you like. It learns yours from a single drawing."];
-  if (classes === 1) return ["Now draw another symbol.", "Name it too, and there are two to tell apart."];
-  return ["Draw one of them again.", "It is recognised as you draw, or unknown if it is like none of them."];
+  if (classes === 0) return begin;
+  return classes === 1 ? more : ask;
 }
 
 /** An answer; on.confirm(label) is called when the person says that it is right, on.look() to see the neurons.
     live: the pen still draws. */
 export function showAnswer({ label, probabilities }, on, { live = false } = {}) {
-  const look = make("button", { type: "button", class: "quiet", id: "look", title: "S", onclick: on.look });
+  const look = make("button", { type: "button", class: "quiet of-drawings", id: "look", title: "S", onclick: on.look });
   look.append("See the neurons shift");
   const several = probabilities.length > 1;
   if (label === null) {

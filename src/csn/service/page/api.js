@@ -49,16 +49,16 @@ const at = (task, rest = "") => `/tasks/${encodeURIComponent(task)}${rest}`;
 export const api = {
   about: () => json("GET", "/about"),
   tasks: () => json("GET", "/tasks"),
-  create: (name) => json("POST", "/tasks", { json: { name } }),
+  create: (name, kind) => json("POST", "/tasks", { json: { name, kind } }),
   read: (task) => json("GET", at(task)),
   remove: (task) => request("DELETE", at(task)),
   examples: (task) => json("GET", at(task, "/examples")),
-  add: (task, png, label) =>
-    json("POST", at(task, `/examples?label=${encodeURIComponent(label)}`), { body: png, type: "image/png" }),
+  add: (task, input, label) =>
+    json("POST", at(task, `/examples?label=${encodeURIComponent(label)}`), { body: input, type: input.type }),
   removeExample: (task, id) => json("DELETE", at(task, `/examples/${encodeURIComponent(id)}`)),
   removeClass: (task, label) => json("DELETE", at(task, `/classes?label=${encodeURIComponent(label)}`)),
   undo: (task) => json("POST", at(task, "/undo")),
-  explain: (task, png, signal) => json("POST", at(task, "/explain"), { body: png, type: "image/png", signal }),
+  explain: (task, input, signal) => json("POST", at(task, "/explain"), { body: input, type: input.type, signal }),
   shifts: (task, png) => json("POST", at(task, "/shifts"), { body: png, type: "image/png" }),
   alphabets: () => json("GET", "/alphabets"),
   addAlphabet: (task, name) => json("POST", at(task, `/alphabets/${encodeURIComponent(name)}`)),

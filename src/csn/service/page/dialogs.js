@@ -2,6 +2,7 @@
 
 import { api, setToken } from "./api.js";
 import { $, make, plural, toast } from "./dom.js";
+import { counted, KINDS, kindOf } from "./kinds.js";
 
 /** `task` gives the current task's id; `on` holds openTask(id), useSample(name), newTask(), attempt(work). */
 export function setUpDialogs(task, on) {
@@ -20,7 +21,7 @@ export function setUpDialogs(task, on) {
     if (!file) return;
     const loaded = await api.upload(file);
     await close(() => on.openTask(loaded.id));
-    toast(`Loaded ${plural(loaded.classes, "symbol")}.`);
+    toast(`Loaded ${counted(loaded.classes, kindOf(loaded))}.`);
   });
   for (const dialog of document.querySelectorAll("dialog")) {
     dialog.addEventListener("click", (event) => {
@@ -59,8 +60,9 @@ async function listTasks(task, on) {
   const tasks = await api.tasks();
   $("download").disabled = !tasks.some(({ id, examples }) => id === task() && examples > 0);
   $("tasks").replaceChildren(
-    ...tasks.map(({ id, name, classes, examples }) => {
-      const about = `${plural(classes, "symbol")}, ${plural(examples, "drawing")}`;
+    ...tasks.map((seen) => {
+      const { id, name, classes, examples } = seen;
+      const about = `${counted(classes, kindOf(seen))}, ${plural(examples, KINDS[kindOf(seen)].one)}`;
       const open = make(
         "button",
         { type: "button", class: "quiet open-task", onclick: () => close(() => on.openTask(id)) },

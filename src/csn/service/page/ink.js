@@ -17,7 +17,7 @@ export class Ink extends EventTarget {
 
   constructor(canvas, nib) {
     super();
-    this.canvas = canvas;
+    this.element = this.canvas = canvas;
     this.nib = nib;
     canvas.addEventListener("pointerdown", (event) => this.#down(event));
     canvas.addEventListener("pointermove", (event) => this.#move(event));
@@ -30,6 +30,10 @@ export class Ink extends EventTarget {
 
   get empty() {
     return this.strokes.length === 0;
+  }
+
+  get content() {
+    return this.strokes;
   }
 
   get drawing() {
@@ -50,7 +54,7 @@ export class Ink extends EventTarget {
   }
 
   /** Show other strokes, without an event that they changed. */
-  restore(strokes) {
+  restore(strokes = []) {
     this.#unsettle();
     this.strokes = strokes;
     this.#nibDown = false;

@@ -6,14 +6,24 @@ import { askForToken, setUpDialogs, showAbout, showSamples } from "./dialogs.js"
 import { $, calm, dropActions, plural, toast } from "./dom.js";
 import { History } from "./history.js";
 import { Ink } from "./ink.js";
+import { KINDS, kindOf } from "./kinds.js";
 import { markSources, showMemory, thumbOf } from "./memory.js";
 import { hideNeurons, showNeurons } from "./neurons.js";
+import { Photo } from "./photo.js";
+import { Sentence } from "./sentence.js";
 import { hideThreads, showThreads } from "./threads.js";
 
 const KEY = "csn-task";
+const KIND = "csn-kind";
 const SETTLE = 1800; // ms after the pen was lifted, the next stroke begins a new drawing
 const LIVE = 100; // ms between answers while the pen draws, at least
-const ink = new Ink($("paper"), $("nib"));
+const sheets = {
+  drawings: new Ink($("paper"), $("nib")),
+  photos: new Photo((message) => toast(message, { seconds: 6 })),
+  text: new Sentence($("sentence")),
+};
+let kind = "drawings";
+let sheet = sheets[kind]; // what is drawn, shown or written
 const history = new History();
 let task = null; // as the server describes it
 let classes = new Map(); // label -> examples
@@ -34,9 +44,9 @@ async function attempt(work) {
       return attempt(work);
     }
     if (error.code === "no_such_task") {
-      localStorage.removeItem(KEY);
+      localStorage.removeItem(key());
       await refresh(null);
-      toast("This task is no longer on the server. A new one begins with the next drawing.");
+      toast("This task is no longer on the server. A new one begins with the next example.");
       return undefined;
     }
     if (!error.status && error.code !== "offline") console.error(error);
@@ -45,13 +55,34 @@ async function attempt(work) {
   }
 }
 
+const key = () => (kind === "drawings" ? KEY : `${KEY}-${kind}`); // the last task of this kind
+
+/** Take another kind of input. */
+function turnTo(wanted) {
+  sheets.photos.stop();
+  [kind, sheet] = [wanted, sheets[wanted]];
+  document.body.dataset.kind = kind;
+  localStorage.setItem(KIND, kind);
+  document.querySelector(`#kinds [value="${kind}"]`).checked = true;
+}
+
+/** Go on with the last task of a kind. */
+async function choose(wanted) {
+  leave();
+  turnTo(wanted);
+  await attempt(async () => {
+    const id = localStorage.getItem(key());
+    await refresh(id ? await api.read(id) : null);
+  });
+}
+
 /** Show a task (null: none yet) with everything in it; `fresh` is the id of an example that is new. */
 async function refresh(seen, fresh = null) {
   const examples = seen ? await api.examples(seen.id) : [];
   task = seen;
-  if (task) localStorage.setItem(KEY, task.id);
+  if (task) localStorage.setItem(key(), task.id);
   dropActions();
-  classes = showMemory(examples, { add: teach, forget, forgetClass }, fresh);
+  classes = showMemory(examples, kind, { add: teach, forget, forgetClass }, fresh);
   update();
 }
 
@@ -59,20 +90,20 @@ async function refresh(seen, fresh = null) {
 async function current() {
   if (!task) {
     const names = new Date().toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-    task = await api.create(names);
-    localStorage.setItem(KEY, task.id);
+    task = await api.create(names, kind);
+    localStorage.setItem(key(), task.id);
   }
   return task.id;
 }
 
 /** Buttons and hints follow what is drawn and remembered. */
 function update() {
-  $("invitation").classList.toggle("gone", !ink.empty);
-  $("clear").hidden = ink.empty;
-  $("teach").disabled = ink.empty || !$("name").value.trim();
+  $("invitation").classList.toggle("gone", !sheet.empty);
+  $("clear").hidden = sheet.empty;
+  $("teach").disabled = sheet.empty || !$("name").value.trim();
   $("undo").disabled = !history.last && !task?.can_undo;
-  for (const button of document.querySelectorAll(".add")) button.disabled = ink.empty;
-  if (!answer) showGuide(classes.size, !ink.empty);
+  for (const button of document.querySelectorAll(".add")) button.disabled = sheet.empty;
+  if (!answer) showGuide(classes.size, !sheet.empty, kind);
 }
 
 function withdraw() {
@@ -86,7 +117,7 @@ function withdraw() {
 
 /** The neurons of the network, before and after what it recalls. */
 const look = () => attempt(async () => {
-  const found = await api.shifts(task.id, await ink.picture());
+  const found = await api.shifts(task.id, await sheet.picture());
   if (answer) showNeurons(found, answer, classes);
 });
 
@@ -103,14 +134,14 @@ function show(found, live) {
 async function recognise() {
   asking?.abort();
   clearTimeout(settling);
-  if (ink.empty || !classes.size) withdraw();
+  if (sheet.empty || !classes.size) withdraw();
   update();
-  if (ink.empty || !classes.size) return;
-  settling = setTimeout(() => ink.settle(), SETTLE);
+  if (sheet.empty || !classes.size) return;
+  settling = setTimeout(() => sheet.settle(), SETTLE);
   const { signal } = (asking = new AbortController());
   await attempt(async () => {
-    const found = await api.explain(task.id, await ink.picture(), signal);
-    if (!signal.aborted && !ink.drawing) show(found, false);
+    const found = await api.explain(task.id, await sheet.picture(), signal);
+    if (!signal.aborted && !sheet.drawing) show(found, false);
   });
 }
 
@@ -121,8 +152,8 @@ async function glance() {
   glancing = true;
   const { signal } = (asking = new AbortController());
   try {
-    const found = await api.explain(task.id, await ink.picture(), signal);
-    if (!signal.aborted && ink.drawing) show(found, true);
+    const found = await api.explain(task.id, await sheet.picture(), signal);
+    if (!signal.aborted && sheet.drawing) show(found, true);
   } catch {
     // the answer when the pen lifts says what is wrong
   } finally {
@@ -133,28 +164,28 @@ async function glance() {
 
 /** Remember the drawing under a name. */
 async function teach(label) {
-  if (ink.empty || !label.trim()) return;
+  if (sheet.empty || !label.trim()) return;
   await attempt(async () => {
-    const [picture, strokes] = [await ink.picture(), ink.strokes];
+    const [picture, content] = [await sheet.picture(), sheet.content];
     const start = $("paper-box").getBoundingClientRect();
     const { example, task: seen } = await api.add(await current(), picture, label);
     $("name").value = "";
     withdraw();
-    history.add({ memory: true, ink: strokes });
-    ink.restore([]);
+    history.add({ memory: true, ink: content });
+    sheet.restore();
     await refresh(seen, example.id);
     fly(example, start);
-    if (document.activeElement === $("name") && matchMedia("(hover: hover)").matches) $("paper").focus({ focusVisible: false });
+    if (document.activeElement === $("name") && matchMedia("(hover: hover)").matches) sheet.element.focus({ focusVisible: false });
   });
 }
 
 /** The drawing moves to its place in memory. */
 function fly({ id, picture }, start) {
   const target = thumbOf(id);
-  if (!target || calm()) return;
+  if (!target || !picture || calm()) return;
   const end = target.getBoundingClientRect();
   const image = Object.assign(new Image(), { src: picture, className: "flying" });
-  if (matchMedia("(prefers-color-scheme: dark)").matches) image.style.filter = "invert(1)";
+  if (kind === "drawings" && matchMedia("(prefers-color-scheme: dark)").matches) image.style.filter = "invert(1)";
   Object.assign(image.style, { left: `${end.left}px`, top: `${end.top}px`, width: `${end.width}px`, height: `${end.height}px` });
   document.body.append(image);
   const from = `translate(${start.left - end.left}px, ${start.top - end.top}px) scale(${start.width / end.width})`;
@@ -175,7 +206,7 @@ const forget = (id) => change(() => api.removeExample(task.id, id));
 
 function forgetClass(label) {
   const count = classes.get(label)?.length ?? 0;
-  return change(() => api.removeClass(task.id, label), `Forgot ${label} (${plural(count, "drawing")}).`);
+  return change(() => api.removeClass(task.id, label), `Forgot ${label} (${plural(count, KINDS[kind].one)}).`);
 }
 
 /** Take back a step. Without any, the memory may still have a past from before the page was opened. */
@@ -183,12 +214,12 @@ function undo(step = history.last) {
   if (!step && !task?.can_undo) return;
   history.remove(step);
   if (step && !step.memory) {
-    ink.restore(step.ink);
+    sheet.restore(step.ink);
     return;
   }
   attempt(async () => {
     const seen = await api.undo(task.id);
-    if (step?.ink) ink.restore(step.ink);
+    if (step?.ink) sheet.restore(step.ink);
     await refresh(seen);
     await recognise();
   });
@@ -197,7 +228,7 @@ function undo(step = history.last) {
 /** Nothing of another task is left on the paper or in the history. */
 function leave() {
   withdraw();
-  ink.restore([]);
+  sheet.restore();
   history.clear();
 }
 
@@ -205,13 +236,14 @@ async function openTask(id) {
   await attempt(async () => {
     const seen = await api.read(id);
     leave();
+    turnTo(kindOf(seen));
     await refresh(seen);
   });
 }
 
 async function newTask() {
   leave();
-  localStorage.removeItem(KEY);
+  localStorage.removeItem(key());
   await refresh(null);
 }
 
@@ -223,47 +255,72 @@ const useSample = (name) => change(
 /** Keys that work wherever no text is being written. */
 function shortcut(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey) {
-    if (event.target.matches("input") && event.target.value) return;
+    if (event.target.matches("input, textarea") && event.target.value) return;
     event.preventDefault();
     undo();
     return;
   }
   if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     $("name").value = "";
-    ink.clear();
-    $("paper").focus({ focusVisible: false });
+    sheet.clear();
+    sheet.element.focus({ focusVisible: false });
     return;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input") || document.querySelector("dialog[open]")) {
+  if (event.key === "Enter" && !event.shiftKey && event.target === $("sentence")) {
+    event.preventDefault();
+    $("name").focus();
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea") || document.querySelector("dialog[open]")) {
     return;
   }
   const label = [...classes.keys()][Number(event.key) - 1];
   const actions = {
     "?": () => $("help-dialog").showModal(),
     n: () => $("name").focus(),
-    d: () => $("paper").focus({ focusVisible: true }),
-    s: () => answer && look(),
+    d: () => sheet.element.focus({ focusVisible: true }),
+    s: () => answer && kind === "drawings" && look(),
     y: () => answer?.label != null && teach(answer.label),
   };
   let action = actions[event.key.toLowerCase()];
   if (event.key === "Enter" && event.target === $("paper")) action = actions.n;
-  if (label !== undefined && !ink.empty) action = () => teach(label);
+  if (label !== undefined && !sheet.empty) action = () => teach(label);
   if (!action) return;
   event.preventDefault();
   action();
 }
 
-ink.addEventListener("change", ({ detail }) => history.add({ ink: detail }));
-ink.addEventListener("touch", () => {
-  asking?.abort();
-  clearTimeout(settling);
-  if (ink.strokes.length === 1) withdraw();
-  update();
-});
-ink.addEventListener("move", glance);
-ink.addEventListener("lift", recognise);
+/** A picture that is dropped or pasted anywhere is a photograph. */
+async function takePhoto(event, data) {
+  const file = [...(data?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+  if (!file || $("kinds").hidden || !document.querySelector('#kinds [value="photos"]:enabled')) return;
+  event.preventDefault();
+  if (kind !== "photos") await choose("photos");
+  await sheets.photos.take(file);
+}
+
+for (const one of Object.values(sheets)) {
+  one.addEventListener("change", ({ detail }) => history.add({ ink: detail }));
+  one.addEventListener("touch", () => {
+    asking?.abort();
+    clearTimeout(settling);
+    if (kind === "drawings" && one.strokes.length === 1) withdraw();
+    update();
+  });
+  one.addEventListener("move", glance);
+  one.addEventListener("lift", () => one === sheet && recognise());
+}
+$("kinds").onchange = ({ target }) => choose(target.value);
+document.addEventListener("paste", (event) => takePhoto(event, event.clipboardData));
+for (const name of ["dragover", "dragleave", "drop"]) {
+  document.addEventListener(name, (event) => {
+    $("paper-box").classList.toggle("over", name === "dragover");
+    if (name === "dragover") event.preventDefault();
+    if (name === "drop") takePhoto(event, event.dataTransfer);
+  });
+}
 document.addEventListener("keydown", shortcut);
-$("clear").onclick = () => ink.clear();
+$("clear").onclick = () => sheet.clear();
 $("undo").onclick = () => undo();
 $("name").oninput = update;
 $("name-form").onsubmit = (event) => {
@@ -274,9 +331,15 @@ $("name-form").onsubmit = (event) => {
 takeTokenFromAddress();
 setUpDialogs(() => task?.id ?? null, { attempt, openTask, newTask });
 await attempt(async () => {
-  const id = localStorage.getItem(KEY);
-  await refresh(id ? await api.read(id) : null);
+  const { kinds = ["drawings"] } = await api.about();
+  $("kinds").hidden = kinds.length < 2;
+  for (const radio of document.querySelectorAll("#kinds input")) {
+    radio.disabled = radio.parentElement.hidden = !kinds.includes(radio.value);
+  }
+  const last = localStorage.getItem(KIND);
+  turnTo(kinds.includes(last) ? last : "drawings");
 });
+await choose(kind);
 await attempt(() => showSamples(useSample));
 await attempt(showAbout);
 document.documentElement.dataset.ready = "yes";

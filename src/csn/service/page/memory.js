@@ -1,30 +1,32 @@
 /* What is remembered: a card for every class with its drawings. */
 
 import { $, make, plural } from "./dom.js";
+import { counted, KINDS } from "./kinds.js";
 
-/** Show examples {id, label, picture}; `on` holds what the buttons do: add(label), forget(id), forgetClass(label). */
-export function showMemory(examples, on, fresh = null) {
+/** Show examples {id, label, picture, text} of a kind; `on` holds what the buttons do: add(label), forget(id), forgetClass(label). */
+export function showMemory(examples, kind, on, fresh = null) {
+  const { one } = KINDS[kind];
   const classes = new Map();
   for (const example of examples) {
     if (!classes.has(example.label)) classes.set(example.label, []);
     classes.get(example.label).push(example);
   }
-  $("classes").replaceChildren(...[...classes].map(([label, some], i) => card(label, some, i, on, fresh)));
+  $("classes").replaceChildren(...[...classes].map(([label, some], i) => card(label, some, i, one, on, fresh)));
   $("empty").hidden = classes.size > 0;
   $("count").textContent = classes.size
-    ? `${plural(classes.size, "symbol")}, ${plural(examples.length, "drawing")}`
+    ? `${counted(classes.size, kind)}, ${plural(examples.length, one)}`
     : "nothing yet";
   $("known-names").replaceChildren(...[...classes.keys()].map((label) => make("option", { value: label })));
   return classes;
 }
 
-function card(label, examples, place, on, fresh) {
+function card(label, examples, place, one, on, fresh) {
   const add = make("button", {
     type: "button",
     class: "quiet add",
     textContent: "+",
-    title: place < 9 ? `Add the drawing to this class (${place + 1})` : "Add the drawing to this class",
-    ariaLabel: `Add the drawing to ${label}`,
+    title: place < 9 ? `Add the ${one} to this class (${place + 1})` : `Add the ${one} to this class`,
+    ariaLabel: `Add the ${one} to ${label}`,
     onclick: () => on.add(label),
   });
   const forget = make("button", {
@@ -36,7 +38,7 @@ function card(label, examples, place, on, fresh) {
     onclick: () => on.forgetClass(label),
   });
   const name = make("bdi", { textContent: label, title: label });
-  const thumbs = examples.map((example, i) => thumb(example, i, on, example.id === fresh));
+  const thumbs = examples.map((example, i) => thumb(example, i, one, on, example.id === fresh));
   const item = make(
     "li",
     { class: "class", dataset: { label } },
@@ -52,16 +54,19 @@ function card(label, examples, place, on, fresh) {
   return item;
 }
 
-function thumb(example, i, on, fresh) {
-  const picture = make("img", { src: example.picture, alt: "", draggable: false });
+function thumb(example, i, one, on, fresh) {
+  const shown = example.picture
+    ? make("img", { src: example.picture, alt: "", draggable: false })
+    : make("p", { textContent: example.text || `${one} ${i + 1}`, dir: "auto", title: example.text ?? "" });
   const forget = make("button", {
     type: "button",
     textContent: "×",
-    title: "Forget this drawing",
-    ariaLabel: `Forget drawing ${i + 1} of ${example.label}`,
+    title: `Forget this ${one}`,
+    ariaLabel: `Forget ${one} ${i + 1} of ${example.label}`,
     onclick: () => on.forget(example.id),
   });
-  return make("div", { class: fresh ? "thumb new" : "thumb", dataset: { id: example.id } }, picture, forget);
+  const look = !example.picture ? "words" : example.picture.startsWith("data:image/jpeg") ? "photo" : "";
+  return make("div", { class: `thumb ${look} ${fresh ? "new" : ""}`, dataset: { id: example.id } }, shown, forget);
 }
 
 /** Mark the class that was recognised and the drawings that counted: {id, weight}. */

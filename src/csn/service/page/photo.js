@@ -1,0 +1,123 @@
+/* A photograph that was dropped, pasted, chosen or taken. It has the interface of Ink; its content is a JPEG or null. */
+
+import { $ } from "./dom.js";
+
+const SIDE = 448; // pixels of the shorter side that is sent: twice what the network sees
+const QUALITY = 0.92;
+
+export class Photo extends EventTarget {
+  content = null;
+  drawing = false;
+  element = $("photo-choose");
+  #url = null;
+  #stream = null;
+
+  constructor(failed) {
+    super();
+    this.failed = failed; // called with a message
+    $("photo-choose").onclick = () => $("photo-file").click();
+    $("photo-file").onchange = ({ target }) => {
+      const [file] = target.files;
+      target.value = "";
+      if (file) this.take(file);
+    };
+    $("camera").hidden = !navigator.mediaDevices?.getUserMedia;
+    $("camera").onclick = () => (this.#stream ? this.#shoot() : this.#film());
+  }
+
+  get empty() {
+    return this.content === null;
+  }
+
+  settle() {}
+
+  /** Show the file of a picture, if it is one. */
+  async take(file) {
+    try {
+      const image = await createImageBitmap(file, { imageOrientation: "from-image" });
+      await this.#show(image, image.width, image.height);
+      image.close();
+    } catch {
+      this.failed("This file is no photograph that the browser can read. Give a JPEG or PNG file.");
+    }
+  }
+
+  clear() {
+    if (!this.empty) this.#change(null);
+    this.#say("lift");
+  }
+
+  /** Show another photograph, without an event that it changed. */
+  restore(content = null) {
+    this.stop();
+    this.#put(content);
+    this.#say("lift");
+  }
+
+  async picture() {
+    return this.content;
+  }
+
+  /** Let go of the camera. */
+  stop() {
+    for (const track of this.#stream?.getTracks() ?? []) track.stop();
+    this.#stream = null;
+    $("camera-view").srcObject = null;
+    $("camera-view").hidden = true;
+    $("camera").textContent = "Camera";
+  }
+
+  async #film() {
+    try {
+      this.#stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+    } catch {
+      this.failed("There is no camera that this page may use. Choose a file instead.");
+      return;
+    }
+    this.#put(null);
+    $("camera-view").hidden = false;
+    $("camera-view").srcObject = this.#stream;
+    await $("camera-view").play();
+    $("camera").textContent = "Take it";
+  }
+
+  async #shoot() {
+    const view = $("camera-view");
+    if (!view.videoWidth) return;
+    await this.#show(view, view.videoWidth, view.videoHeight);
+  }
+
+  /** Keep a picture at the size that is sent. */
+  async #show(image, width, height) {
+    const scale = Math.min(1, SIDE / Math.min(width, height));
+    const size = { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };
+    const canvas = Object.assign(document.createElement("canvas"), size);
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = "#fff"; // below what is transparent
+    pen.fillRect(0, 0, size.width, size.height);
+    pen.drawImage(image, 0, 0, size.width, size.height);
+    const content = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", QUALITY));
+    this.stop();
+    this.#say("touch");
+    this.#change(content);
+    this.#say("lift");
+  }
+
+  #change(content) {
+    this.dispatchEvent(new CustomEvent("change", { detail: this.content }));
+    this.#put(content);
+  }
+
+  #put(content) {
+    if (this.#url) URL.revokeObjectURL(this.#url);
+    this.content = content;
+    this.#url = content && URL.createObjectURL(content);
+    $("photo-shown").hidden = content === null;
+    if (content) $("photo-shown").src = this.#url;
+    else $("photo-shown").removeAttribute("src");
+  }
+
+  #say(name) {
+    this.dispatchEvent(new Event(name));
+  }
+}

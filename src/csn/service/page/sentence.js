@@ -1,0 +1,47 @@
+/* A sentence that is written or pasted. It has the interface of Ink; its content is a text. */
+
+const PAUSE = 250; // ms after the last letter, it is recognised
+
+export class Sentence extends EventTarget {
+  drawing = false;
+  #waiting = 0;
+
+  constructor(area) {
+    super();
+    this.element = area;
+    area.addEventListener("input", () => {
+      this.#say("touch");
+      clearTimeout(this.#waiting);
+      this.#waiting = setTimeout(() => this.#say("lift"), PAUSE);
+    });
+  }
+
+  get content() {
+    return this.element.value;
+  }
+
+  get empty() {
+    return this.content.trim() === "";
+  }
+
+  settle() {}
+
+  clear() {
+    this.restore();
+  }
+
+  /** Show another sentence. */
+  restore(content = "") {
+    clearTimeout(this.#waiting);
+    this.element.value = content;
+    this.#say("lift");
+  }
+
+  async picture() {
+    return new Blob([this.content], { type: "text/plain" });
+  }
+
+  #say(name) {
+    this.dispatchEvent(new Event(name));
+  }
+}

@@ -1,0 +1,154 @@
+"""Photographs and sentences on the page, in a real browser: drop, paste, choose, camera, write; one memory for each."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from browser import chromium, labels, launched, open_page, teach, until
+from kit import circle, encoders, photo, serving
+
+pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
+if chromium() is None:
+    pytest.skip("the browser test needs chromium: apt-get install chromium", allow_module_level=True)
+
+SKY, LEAF, SAND = (40, 60, 220), (30, 200, 40), (220, 200, 40)
+HAND_OVER = """async ([name, data]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const held = new DataTransfer();
+  held.items.add(new File([bytes], "photo.jpg", { type: "image/jpeg" }));
+  const options = { bubbles: true, cancelable: true };
+  const event = name === "paste" ? new ClipboardEvent(name, { ...options, clipboardData: held })
+    : new DragEvent(name, { ...options, dataTransfer: held });
+  document.getElementById("paper-box").dispatchEvent(event);
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with launched("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("page"), encoders=encoders()) as base:
+        yield base
+
+
+@pytest.fixture
+def page(browser, address):
+    opened = open_page(browser, address)
+    yield opened
+    assert opened.complaints == [], "the browser has nothing to complain about, such as a broken security policy"
+    opened.context.close()
+
+
+def hand_over(page, how, colour):
+    page.evaluate(HAND_OVER, [how, base64.b64encode(photo(colour, (90, 60))).decode()])
+    page.wait_for_selector("#photo-shown:not([hidden])")
+
+
+def name(page, label):
+    before = page.locator(".thumb").count()
+    page.fill("#name", label)
+    page.press("#name", "Enter")
+    until(page, ".thumb", before + 1)
+
+
+def verdict(page):
+    page.wait_for_selector("#answer.known, #answer.unknown")
+    return page.inner_text("#verdict-label")
+
+
+def kind(page, value):
+    page.locator(f'#kinds label:has([value="{value}"])').click()
+    page.wait_for_selector(f'body[data-kind="{value}"]')
+
+
+def test_photographs_are_dropped_pasted_chosen_and_forgotten(page):
+    hand_over(page, "drop", SKY)  # the page turns to photographs by itself
+    assert page.get_attribute("body", "data-kind") == "photos"
+    assert page.inner_text("#verdict-label") == "Now give it a name."
+    name(page, "sky")
+    hand_over(page, "paste", LEAF)
+    name(page, "leaf")
+    assert page.inner_text("#count") == "2 classes, 2 photographs"
+    assert page.locator(".thumb.photo img").first.get_attribute("src").startswith("data:image/jpeg")
+    page.set_input_files("#photo-file", {"name": "a.png", "mimeType": "image/png", "buffer": photo((50, 70, 200))})
+    assert verdict(page) == "sky"
+    assert page.locator("#threads path").count() >= 1
+    page.set_input_files("#photo-file", {"name": "a.png", "mimeType": "image/png", "buffer": photo((200, 0, 0))})
+    page.wait_for_selector("#answer.unknown")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#answer.guide")
+    page.locator('.class[data-label="sky"] .forget').click()
+    until(page, ".class", 1)
+    page.click("#undo")
+    until(page, ".class", 2)
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert (page.get_attribute("body", "data-kind"), labels(page)) == ("photos", ["sky", "leaf"])
+    page.set_input_files("#photo-file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.wait_for_selector(".toast:has-text('no photograph')")
+
+
+def test_the_camera_takes_a_photograph_and_is_let_go(page):
+    kind(page, "photos")
+    page.click("#camera")
+    page.wait_for_selector("#camera-view:not([hidden])")
+    page.wait_for_function("() => document.getElementById('camera-view').videoWidth > 0")
+    page.click("#camera")
+    page.wait_for_selector("#photo-shown:not([hidden])")
+    assert page.locator("#camera-view").is_hidden()
+    name(page, "test picture")
+    page.click("#camera")
+    page.wait_for_selector("#camera-view:not([hidden])")
+    kind(page, "text")
+    assert page.evaluate("() => document.getElementById('camera-view').srcObject") is None
+
+
+def test_sentences_are_recognised_as_they_are_written(page):
+    kind(page, "text")
+    assert page.inner_text("#verdict-label") == "Write a sentence."
+    for sentence, label in (("fly by plane", "fly"), ("money in my account", "money")):
+        page.fill("#sentence", sentence)
+        page.press("#sentence", "Enter")
+        page.keyboard.type(label)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f'.class[data-label="{label}"]')
+    assert page.locator(".thumb.words p").all_inner_texts() == ["fly by plane", "money in my account"]
+    page.fill("#sentence", "a plane ticket")
+    assert verdict(page) == "fly"
+    page.click("#right")
+    until(page, ".thumb", 3)
+    assert page.inner_text("#sentence") == ""
+    page.fill("#sentence", "good morning")
+    page.wait_for_selector("#answer.unknown")
+    page.click("#undo")
+    until(page, ".thumb", 2)
+    assert page.input_value("#sentence") == "a plane ticket", "what was taught comes back with the undo"
+
+
+def test_every_kind_has_a_memory_of_its_own(page):
+    teach(page, "moon", circle())
+    kind(page, "text")
+    until(page, ".class", 0)
+    page.fill("#sentence", "fly")
+    name(page, "fly")
+    kind(page, "drawings")
+    page.wait_for_selector('.class[data-label="moon"]')
+    page.click("#open-tasks")
+    page.locator(".open-task", has_text="1 sentence").first.click()
+    page.wait_for_selector('body[data-kind="text"] .class[data-label="fly"]')
+    assert labels(page) == ["fly"]
+
+
+def test_a_server_of_drawings_alone_asks_for_nothing_else(browser, tmp_path):
+    with serving(tmp_path) as base:
+        page = open_page(browser, base)
+        assert page.is_hidden("#kinds")
+        page.evaluate(HAND_OVER, ["paste", base64.b64encode(photo(SAND)).decode()])
+        assert page.get_attribute("body", "data-kind") == "drawings"
+        assert page.complaints == []
+        page.context.close()
