@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -23,6 +24,64 @@ class _AllSum(torch.autograd.Function):
         return _AllSum.apply(gradients[0])
 
 
+def _each(channels: Tensor, x: Tensor) -> Tensor:
+    """A number for each channel, in the shape in which it meets (examples, channels, ...)."""
+    return channels.view(1, -1, *(1,) * (x.ndim - 2))
+
+
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How many numbers a channel has on all ranks, their mean and their variance, by differentiable sums."""
+    others = [axis for axis in range(x.ndim) if axis != 1]
+    count = _AllSum.apply(x.new_tensor([x.numel() / x.shape[1]]))
+    mean = _AllSum.apply(x.sum(others)) / count
+    return count, mean, _AllSum.apply((x - _each(mean, x)).square().sum(others)) / count
+
+
+class _Normalised(torch.autograd.Function):
+    """Batch norm over all ranks by PyTorch's own passes: what is added up is a few numbers of each channel.
+
+    It returns the result, and the count, mean and variance that it went by, which are no way for gradients.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Means and variances of the ranks are put together as Chan, Golub and LeVeque do."""
+        own = x.numel() / x.shape[1]
+        its_mean, its_variance = torch.batch_norm_update_stats(x, None, None, 0.0)
+        sums = torch.cat([x.new_tensor([own]), own * its_mean])
+        dist.all_reduce(sums)
+        count, mean = sums[:1], sums[1:] / sums[0]
+        squares = own * (its_variance + (its_mean - mean).square())
+        dist.all_reduce(squares)
+        variance = squares / count
+        ctx.save_for_backward(x, weight, bias, count, mean, variance)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(count, mean, variance)
+        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps), count, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """Each number also moves the mean and the variance, and with them the numbers of every rank."""
+        x, weight, bias, count, mean, variance = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated once more
+            _, mean, variance = _statistics(x)
+            scale = weight * (variance + ctx.eps).rsqrt()
+            y = (x - _each(mean, x)) * _each(scale, x) + _each(bias, x)
+            found = torch.autograd.grad(y, (x, weight, bias), gradients[0], create_graph=True)
+            return found[0], found[1], found[2], None
+        # As if mean and variance were given.
+        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+            gradients[0], x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True]
+        )
+        sums = torch.cat([of_bias, of_weight])
+        dist.all_reduce(sums)
+        bias_sum, weight_sum = (sums / count).chunk(2)
+        spread = (variance + ctx.eps).rsqrt()
+        slope = -weight * spread.square() * weight_sum
+        of_x.addcmul_(x, _each(slope, x)).sub_(_each(weight * spread * bias_sum + slope * mean, x))
+        return of_x, of_weight, of_bias, None
+
+
 class _OfAllRanks(nn.modules.batchnorm._BatchNorm):
     """Normalises as one process would that had the examples of all ranks."""
 
@@ -30,16 +89,9 @@ class _OfAllRanks(nn.modules.batchnorm._BatchNorm):
         """(examples, channels, ...) -> the same."""
         if not self.training:
             return super().forward(x)
-        a = x.to(self.weight.dtype)
-        others = [axis for axis in range(a.ndim) if axis != 1]
-        each = (1, -1, *(1,) * (a.ndim - 2))
-        count = _AllSum.apply(a.new_tensor([a.numel() / a.shape[1]]))
-        mean = _AllSum.apply(a.sum(others)) / count
-        centred = a - mean.view(each)
-        variance = _AllSum.apply(centred.square().sum(others)) / count
-        self._remember(mean.detach(), variance.detach() * count / (count - 1))
-        scale = self.weight * (variance + self.eps).rsqrt()
-        return (centred * scale.view(each) + self.bias.view(each)).to(x.dtype)
+        y, count, mean, variance = _Normalised.apply(x.to(self.weight.dtype), self.weight, self.bias, self.eps)
+        self._remember(mean, variance * count / (count - 1))
+        return y.to(x.dtype)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         """Move the statistics that evaluation goes by."""
