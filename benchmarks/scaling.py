@@ -1,5 +1,7 @@
 """How training speeds up with processes, measured here and modelled for more: python benchmarks/scaling.py.
 
+With --page, docs/distributed.md gets the tables of the result file that is there, and nothing is measured.
+
 Measured: the steps of one process with as many threads, and of several processes with a thread each, one after the
 other and again; by the clock, and by what a process takes of its core. The second is what the first would be on cores
 that nobody else uses, but for the time in which ranks wait for each other. Modelled, on paper: a step of N processes
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -44,6 +47,8 @@ LINKS = {
 }
 CLUSTERS = (("8 GPUs of a machine", 8, "NVLink 4 (450 GB/s)"), ("64 nodes", 64, "InfiniBand NDR (50 GB/s)"))
 CLUSTERS += (("64 nodes", 64, "Ethernet, 10 Gb/s"),)
+PAGE = Path(__file__).parents[1] / "docs" / "distributed.md"
+BEGIN, END = "<!-- tables of benchmarks/scaling.py -->\n", "<!-- end -->"
 # By the clock the middle; of the processor the least, for what else runs on a core can only add to it.
 TYPICAL = {"seconds": statistics.median, "processor": min}
 FASTER = (1, 100)  # than a core of this machine: a core, and what a GPU is taken to be
@@ -135,36 +140,60 @@ def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
     return found
 
 
+def lines_of(content: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+    """The cells of the table of what was measured, and of the modelled one; heads first."""
+    base = content["rows"][0]
+    heads = ["processes", "threads each", "tasks a step", "ms a step", "speed", "ms of each process's core", "speed"]
+    measured_lines = [heads]
+    for row in content["rows"]:
+        cells = [str(row[name]) for name in ("processes", "threads", "tasks")]
+        for kind in ("seconds", "processor"):
+            cells += [f"{1000 * row[kind]:.0f}", f"{base[kind] / row[kind]:.2f}x" if row["tasks"] == 8 else ""]
+        measured_lines.append(cells)
+    paper = [["cluster", "link", "a process is", "tasks a step", "speed (model)"]]
+    for row in content["model"]:
+        kind, speed = f"{row['faster']}x a core", f"{row['speed']:.1f}x"
+        paper.append([row["cluster"], row["link"], kind, str(row["tasks"]), speed])
+    return measured_lines, paper
+
+
+def filled(page: str, content: dict[str, Any]) -> str:
+    """The page with both tables."""
+    tables = []
+    for heads, *rows in lines_of(content):
+        rule = ["---" if head in ("cluster", "link") else "---:" for head in heads]
+        tables.append("\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)))
+    new = f"{BEGIN}{tables[0]}\n\n{tables[1]}\n{END}"
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: new, page, flags=re.DOTALL)
+
+
 def main() -> None:
     """Measure, model, print, and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/scaling.json"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--page", action="store_true", help="only write the tables into docs/distributed.md")
     parser.add_argument("--measure", type=int, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(steps(*options.measure)))
         return
+    if options.page:
+        content = json.loads(options.out.read_text(encoding="utf-8"))
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), content), encoding="utf-8")
+        return
     load = os.getloadavg()[0]
     found = measurements(options.repeats, options.steps)
-    base = found["rows"][0]
-    heads = ("processes", "threads each", "tasks a step", "ms a step", "speed", "ms of each process's core", "speed")
-    table = Table(*heads, title=f"{PRESET} (plus), 5-way")
-    for row in found["rows"]:
-        cells = [str(row[name]) for name in ("processes", "threads", "tasks")]
-        for kind in ("seconds", "processor"):
-            cells += [f"{1000 * row[kind]:.1f}", f"{base[kind] / row[kind]:.2f}x" if row["tasks"] == 8 else ""]
-        table.add_row(*cells)
-    paper = model(found["rows"], found["bytes"])
-    modelled_table = Table("cluster", "link", "a process is", "tasks a step", "speed (model)")
-    for row in paper:
-        kind, speed = f"{row['faster']}x a core", f"{row['speed']:.1f}x"
-        modelled_table.add_row(row["cluster"], row["link"], kind, str(row["tasks"]), speed)
+    content = {"origin": origin("benchmarks/scaling.py"), "load": load, **found}
+    content |= {"model": model(found["rows"], found["bytes"]), "links": LINKS}
     console = Console()
-    console.print(table, modelled_table)
+    for heads, *rows in lines_of(content):
+        table = Table(*heads, title=f"{PRESET} (plus), 5-way")
+        for cells in rows:
+            table.add_row(*cells)
+        console.print(table)
     console.print(f"{found['bytes']:,} bytes of gradients a step; load of the machine at the start {load:.1f}")
-    content = {"origin": origin("benchmarks/scaling.py"), "load": load, **found, "model": paper, "links": LINKS}
     write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
 
 
