@@ -1,0 +1,115 @@
+"""Loss curves of training in bfloat16 by autocast beside those in float32: the same seeds, tasks and weights to start.
+
+Each training is `csn train` of a recipe on Omniglot with `train.precision` either way, in turns seed by seed. A curve
+is the mean loss of each stretch of tasks. The difference of two precisions is taken seed by seed over the last third of
+the tasks, and stands beside the spread of the seeds themselves. Time is the processor's, of training steps alone.
+
+    python benchmarks/mixed.py [--presets adacnn-df ...] [--recipe paper] [--tasks 2000] [--seeds 3] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from csn.config import load_preset, merge
+from csn.data.registry import load_data
+from csn.data.source import Dataset
+from csn.engine.checkpoint import write_atomically
+from csn.engine.origin import origin
+from csn.engine.run import new_trainer
+from csn.engine.train import StepReport, ValidationReport
+
+STRETCHES = 20  # of a curve
+PRECISIONS = ("fp32", "bf16-mixed")
+
+
+def trained(preset: str, recipe: str, precision: str, seed: int, tasks: int, data: Dataset) -> dict[str, Any]:
+    """One training: its curve, its validation at the end, and its time."""
+    config = load_preset(preset, recipe)
+    train = {"precision": precision, "seed": seed, "tasks": tasks, "validate_every": tasks, "validation_tasks": 100}
+    config = merge(config, {"train": train})
+    steps: list[StepReport] = []
+    ends: list[float] = []
+    clock: list[float] = []
+
+    def listener(report: StepReport | ValidationReport) -> None:
+        if isinstance(report, ValidationReport):
+            ends.append(report.accuracy)
+        else:
+            steps.append(report)
+            clock.append(time.process_time())
+
+    with tempfile.TemporaryDirectory() as folder:
+        new_trainer(config, data, Path(folder) / "run", device=torch.device("cpu")).run(listener)
+    size = max(1, len(steps) // STRETCHES)
+    curve = [statistics.fmean(step.loss for step in steps[i : i + size]) for i in range(0, len(steps), size)]
+    milliseconds = 1000 * (clock[-1] - clock[0]) / max(1, len(steps) - 1)
+    return {
+        "preset": preset,
+        "recipe": recipe,
+        "precision": precision,
+        "seed": seed,
+        "curve": [round(loss, 4) for loss in curve],
+        "late": round(statistics.fmean(step.loss for step in steps[-(len(steps) // 3) :]), 4),
+        "validation": round(ends[-1], 4),
+        "step_ms": round(milliseconds, 2),
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of one preset: late losses and times of both precisions, and how far apart pairs and seeds are."""
+    late = {p: [row["late"] for row in rows if row["precision"] == p] for p in PRECISIONS}
+    times = {p: statistics.median(row["step_ms"] for row in rows if row["precision"] == p) for p in PRECISIONS}
+    differences = [mixed - plain for plain, mixed in zip(*late.values(), strict=True)]
+    return {
+        "preset": rows[0]["preset"],
+        "recipe": rows[0]["recipe"],
+        "late": {p: round(statistics.fmean(losses), 4) for p, losses in late.items()},
+        "difference": round(statistics.fmean(differences), 4),
+        "differences": [round(difference, 4) for difference in differences],
+        "seeds_differ_by": round(statistics.stdev(late["fp32"]), 4),
+        "faster": round(times["fp32"] / times["bf16-mixed"], 2),
+    }
+
+
+def main() -> None:
+    """Train, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--presets", nargs="+", default=["adacnn-df", "adacnn-gradient"], help="default: %(default)s")
+    parser.add_argument("--recipe", default="paper", help="default: %(default)s")
+    parser.add_argument("--tasks", type=int, default=2000, help="of a training (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/mixed.json"), help="default: %(default)s")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    data = load_data("omniglot")
+    rows = [
+        trained(preset, options.recipe, precision, seed, options.tasks, data)
+        for preset in options.presets
+        for seed in range(options.seeds)
+        for precision in PRECISIONS
+    ]
+    summaries = [summary([row for row in rows if row["preset"] == preset]) for preset in options.presets]
+    table = Table("preset", "late loss, fp32", "bf16-mixed", "difference by seed", "spread of seeds", "x as fast")
+    for found in summaries:
+        differences = ", ".join(f"{difference:+.4f}" for difference in found["differences"])
+        cells = (*(f"{found['late'][p]:.4f}" for p in PRECISIONS), differences, f"{found['seeds_differ_by']:.4f}")
+        table.add_row(found["preset"], *cells, f"{found['faster']:.2f}")
+    Console().print(table)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    made = {"summaries": summaries, "rows": rows, "tasks": options.tasks, **origin("python benchmarks/mixed.py")}
+    write_atomically(options.out, (json.dumps(made, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
