@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
@@ -94,7 +93,7 @@ class LSTM(BaseLearner):
         """Section 2.5 in every layer, and eq. 1, t = T, on top of h after the last word read."""
         examples, T, _ = features.shape
         packing = pack(features[..., -1] > 0)
-        h = F.embedding(packing.index, features.flatten(0, 1))[:, :-1]
+        h = packing.packed(features)[:, :-1]
         preactivations = []
         for t, layer in enumerate(self.layers):
             beta = shifts[t] if shifts else None

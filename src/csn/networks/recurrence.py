@@ -45,8 +45,14 @@ class Packing:
         ends = [sum(self.counts[: step + 1]) for step in range(len(self.counts))]
         return [slice(end - count, end) for end, count in zip(ends, self.counts, strict=True)]
 
+    def packed(self, x: Tensor) -> Tensor:
+        """(examples, T, H) -> (words, H)."""
+        return _Packed.apply(x.flatten(0, 1), self.index).view(-1, x.shape[-1])
+
     def previous(self, packed: Tensor) -> Tensor:
         """The same sentence's row one step before, for all rows but those of the first step."""
+        if self.counts[0] == self.counts[-1]:
+            return packed[: -self.counts[0]]
         steps = self.steps()
         return torch.cat([packed[:0], *(packed[a][: b.stop - b.start] for a, b in itertools.pairwise(steps))])
 
@@ -81,14 +87,14 @@ def lstm_layer(
     x: (words, inputs), input_weight: (4 H, inputs), recurrent_weight: (4 H, H), bias: (4 H,), shifts: (examples, T, H)
     -> h (words, H) and c (examples, T, H). Without shifts, c is a leaf of the graph of h: its gradient is the total
     derivative with respect to c_t, through every later step. At PAD steps c is the state carried along and its gradient
-    is 0. With shifts c is data.
+    is 0. With shifts c is data, and without a graph it is empty: nothing reads it.
     """
     if rule not in SHIFT_RULES:
         raise ValueError(f"unknown shift rule {rule!r}: choose one of {', '.join(SHIFT_RULES)}")
     if is_mixed(x):
         with in_single(x):
             return lstm_layer(x.float(), input_weight, recurrent_weight, bias, packing, shifts, rule)
-    beta = None if shifts is None else F.embedding(packing.index, shifts.flatten(0, 1))
+    beta = None if shifts is None else packing.packed(shifts)
     has_graph, joined = torch.is_grad_enabled(), is_onednn_for(x, input_weight)
     if not joined:
         z = F.linear(x, input_weight, bias)
@@ -97,6 +103,8 @@ def lstm_layer(
     with torch.no_grad():
         products = _Joined(x, input_weight, recurrent_weight, bias, packing) if joined else _Added(z, recurrent_weight)
         record = _run(products, packing, beta, rule, keep_gates=has_graph)
+        if shifts is not None and not has_graph:
+            return record.h, record.c[:0]
         c = F.embedding(packing.carried, record.c).unflatten(0, (len(packing.last), -1))
     if not has_graph:
         return record.h, c
@@ -120,30 +128,42 @@ class _Record(NamedTuple):
 
 
 class _Added:
-    """The gates' preactivations, step by step: the recurrent product is added to the projected inputs z."""
+    """The gates, step by step: the recurrent product is added to the projected inputs z."""
 
     def __init__(self, z: Tensor, recurrent_weight: Tensor) -> None:
         self.z, self.weight = z, recurrent_weight
 
     def __call__(self, step: slice, h: Tensor | None) -> Tensor:
-        """(words of the step, 4 H), from h of the step before."""
-        return self.z[step] if h is None else self.z[step].addmm_(h, self.weight.T)
+        """o, i, f, v (words of the step, 4 H), from h of the step before."""
+        gates = self.z[step] if h is None else self.z[step].addmm_(h, self.weight.T)
+        inner = 3 * self.weight.shape[1]
+        gates[:, :inner].sigmoid_()
+        _tanh(gates[:, inner:], gates[:, inner:])
+        return gates
 
 
 class _Joined:
-    """The gates' preactivations, step by step: one product with [x_t; h_{t-1}]."""
+    """The gates, step by step: one product with [x_t; h_{t-1}].
+
+    v is 2 sigmoid(2 z) - 1. Twice its weights make z twice as large without rounding, so one sigmoid does all gates.
+    """
 
     def __init__(
         self, x: Tensor, input_weight: Tensor, recurrent_weight: Tensor, bias: Tensor, packing: Packing
     ) -> None:
-        self.x, self.bias, self.weight = x, bias, recurrent_weight
-        self.product = Prepared(torch.cat([input_weight, recurrent_weight], dim=1), packing.counts[0])
+        self.x, self.weight, self.inner = x, recurrent_weight, 3 * recurrent_weight.shape[1]
+        joined, self.bias = torch.cat([input_weight, recurrent_weight], dim=1), bias.clone()
+        joined[self.inner :] *= 2
+        self.bias[self.inner :] *= 2
+        self.product = Prepared(joined, packing.counts[0])
 
     def __call__(self, step: slice, h: Tensor | None) -> Tensor:
-        """(words of the step, 4 H), from h of the step before."""
+        """o, i, f, v (words of the step, 4 H), from h of the step before."""
         x = self.x[step]
         before = x.new_zeros(len(x), self.weight.shape[1]) if h is None else h
-        return self.product(torch.cat([x, before], dim=1), self.bias)
+        gates = self.product(torch.cat([x, before], dim=1), self.bias).sigmoid_()
+        gates[:, self.inner :].mul_(2).sub_(1)
+        return gates
 
 
 def _run(
@@ -161,8 +181,6 @@ def _run(
     for step in packing.steps():
         count = step.stop - step.start
         gates = products(step, None if before is None else h[before][:count])
-        gates[:, : 3 * H].sigmoid_()
-        _tanh(gates[:, 3 * H :], gates[:, 3 * H :])
         if keep_gates:
             kept.append(gates)
         o, i, f, v = gates.chunk(4, dim=1)
@@ -183,6 +201,22 @@ def _tanh(x: Tensor, out: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return torch.tanh(x, out=out)
     return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1)
+
+
+class _Packed(torch.autograd.Function):
+    """Some rows of a table, none of them twice: their gradients are put back, where torch's would add them up."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
+        """(rows, H) -> (words, H)."""
+        ctx.index, ctx.rows = index, len(table)
+        return table.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """0 at the other rows."""
+        return _spread(outputs[0], ctx.index, torch.Size((ctx.rows, outputs[0].shape[1]))), None
 
 
 class _Projection(torch.autograd.Function):
