@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,43 +24,27 @@ from csn.data.registry import load_data
 from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
-from csn.engine.run import new_trainer
-from csn.engine.train import StepReport, ValidationReport
+from short_training import trained
 
 STRETCHES = 20  # of a curve
 PRECISIONS = ("fp32", "bf16-mixed")
 
 
-def trained(preset: str, recipe: str, precision: str, seed: int, tasks: int, data: Dataset) -> dict[str, Any]:
+def row_of(preset: str, precision: str, seed: int, options: argparse.Namespace, data: Dataset) -> dict[str, Any]:
     """One training: its curve, its validation at the end, and its time."""
-    config = load_preset(preset, recipe)
-    train = {"precision": precision, "seed": seed, "tasks": tasks, "validate_every": tasks, "validation_tasks": 100}
-    config = merge(config, {"train": train})
-    steps: list[StepReport] = []
-    ends: list[float] = []
-    clock: list[float] = []
-
-    def listener(report: StepReport | ValidationReport) -> None:
-        if isinstance(report, ValidationReport):
-            ends.append(report.accuracy)
-        else:
-            steps.append(report)
-            clock.append(time.process_time())
-
-    with tempfile.TemporaryDirectory() as folder:
-        new_trainer(config, data, Path(folder) / "run", device=torch.device("cpu")).run(listener)
-    size = max(1, len(steps) // STRETCHES)
-    curve = [statistics.fmean(step.loss for step in steps[i : i + size]) for i in range(0, len(steps), size)]
-    milliseconds = 1000 * (clock[-1] - clock[0]) / max(1, len(steps) - 1)
+    train = {"precision": precision, "seed": seed, "tasks": options.tasks, "validation_tasks": 100}
+    config = merge(load_preset(preset, options.recipe), {"train": train | {"validate_every": options.tasks}})
+    found = trained(config, data)
+    losses, size = found.losses, max(1, len(found.losses) // STRETCHES)
     return {
         "preset": preset,
-        "recipe": recipe,
+        "recipe": options.recipe,
         "precision": precision,
         "seed": seed,
-        "curve": [round(loss, 4) for loss in curve],
-        "late": round(statistics.fmean(step.loss for step in steps[-(len(steps) // 3) :]), 4),
-        "validation": round(ends[-1], 4),
-        "step_ms": round(milliseconds, 2),
+        "curve": [round(statistics.fmean(losses[i : i + size]), 4) for i in range(0, len(losses), size)],
+        "late": round(statistics.fmean(losses[-(len(losses) // 3) :]), 4),
+        "validation": found.validations[-1][2],
+        "step_ms": round(found.step_ms, 2),
     }
 
 
@@ -94,7 +76,7 @@ def main() -> None:
     torch.set_num_threads(1)
     data = load_data("omniglot")
     rows = [
-        trained(preset, options.recipe, precision, seed, options.tasks, data)
+        row_of(preset, precision, seed, options, data)
         for preset in options.presets
         for seed in range(options.seeds)
         for precision in PRECISIONS

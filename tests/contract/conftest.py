@@ -126,6 +126,20 @@ LEARNERS = [
         temperature=10.0,
     ),
     csn(
+        "csn-df-cnn-shared-stem",
+        IMAGE,
+        CNNOptions(filters=8, norm="batch", shared_stem=True),
+        conditioning="df",
+        temperature=10.0,
+    ),
+    csn(
+        "csn-gradient-resnet-shared-stem",
+        PHOTO,
+        ResNetOptions(width=0.1, units=10, norm="batch", shared_stem=True),
+        conditioning="gradient",
+        temperature=10.0,
+    ),
+    csn(
         "csn-gradient-resnet-batch",
         PHOTO,
         ResNetOptions(width=0.1, units=10, dropout=DROPOUT, norm="batch"),

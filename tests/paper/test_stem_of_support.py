@@ -16,7 +16,6 @@ NETWORKS = {
     "cnn": (CNNOptions(filters=8, dropout=(0.0, 0.3, 0.3)), (1, 16, 16)),
     "resnet": (ResNetOptions(width=0.125, units=32), (1, 16, 16)),
     "batch norm": (CNNOptions(filters=8, norm="batch"), (1, 16, 16)),
-    "dropout below": (CNNOptions(filters=8, dropout=(0.2, 0.0, 0.0)), (1, 16, 16)),
 }
 ALONE = {"cnn", "resnet"}
 
@@ -56,3 +55,27 @@ def test_end_to_end_feedback_has_a_gradient_there():
     learner.base.stem = lambda x: calls.append(len(x)) or stem(x)  # type: ignore[method-assign]
     learner(Episode(*(Examples(torch.rand(1, 3, *image), labels) for _ in range(2)), 3))
     assert calls == [6]
+
+
+@pytest.mark.parametrize("conditioning", ["gradient", "df"])
+def test_dropout_below_draws_for_each_example_alone(monkeypatch, conditioning):
+    """Support and queries may then be drawn for one after the other, with the gradient that the queries have alone."""
+    options = CNNOptions(filters=8, dropout=(0.2, 0.0, 0.0))
+    torch.manual_seed(0)
+    learner = build("csn", reads=(1, 16, 16), way=3, network=options, conditioning=conditioning).double()
+    torch.nn.init.normal_(learner.base.output.weight)
+    labels = torch.arange(3)[None]
+    x = torch.rand(2, 1, 3, 1, 16, 16, dtype=torch.float64)
+    tasks, drawn = Episode(Examples(x[0], labels), Examples(x[1], labels), 3), []
+    stem = learner.base.stem
+
+    def watched(images: Tensor) -> Tensor:
+        drawn.append(stem(images))
+        return drawn[-1]
+
+    monkeypatch.setattr(learner.base, "stem", watched)
+    logits = step(learner, tasks)[0]
+    assert [features.requires_grad for features in drawn] == [False, True]
+    assert not torch.equal(drawn[0], stem(x[0, 0]))  # some of it was dropped
+    support, queries = ([learner.key_function(x[i, 0])[None], drawn[i][None]] for i in (0, 1))
+    torch.testing.assert_close(learner.answer(support, labels, queries, 3), logits, rtol=1e-12, atol=1e-14)

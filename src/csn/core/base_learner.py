@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from csn.core.neurons import Activation, ShiftRule
 from csn.learner import InputSpec
@@ -61,13 +60,23 @@ class BaseLearner(nn.Module, ABC):
         return self.head(self.stem(x), shifts)
 
 
+class OverStem(nn.Module):
+    """A key function that shares the base learner's stem, as a network of its own: (examples, *input) -> keys."""
+
+    def __init__(self, base: BaseLearner, key_function: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(base.stem_parts() or ())
+        self.stem, self.key_function = base.stem, key_function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, *input) -> (examples, d)."""
+        keys: Tensor = self.key_function(self.stem(x))
+        return keys
+
+
 def treats_examples_alone(modules: Iterable[nn.Module]) -> bool:
-    """Whether modules, as they are now, draw nothing at random and show no example to another."""
-    return not any(
-        part.training and (isinstance(part, _BatchNorm) or (isinstance(part, _DropoutNd) and part.p > 0))
-        for module in modules
-        for part in module.modules()
-    )
+    """Whether modules, as they are now, show no example to another; each may draw at random for itself."""
+    return not any(isinstance(part, _BatchNorm) and part.training for module in modules for part in module.modules())
 
 
 def he_initialise(modules: Iterable[nn.Module]) -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from csn.core.base_learner import BaseLearner, treats_examples_alone
+from csn.core.base_learner import BaseLearner, OverStem, treats_examples_alone
 from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, LayerInfo, write
 from csn.core.memory import Attention, MemoryFunction, TaskMemory, log_scale
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
@@ -42,6 +42,7 @@ class CSN(FewShotLearner[TaskMemory]):
     there is no error.
     shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
     passes: how often the support is described; all but the first write what error is left under the shifts so far.
+    shared_stem: the key function reads the features of the base learner's stem instead of the input.
     """
 
     attends = True
@@ -60,6 +61,7 @@ class CSN(FewShotLearner[TaskMemory]):
         quiet: bool = False,
         shifted: ShiftedLayers = "all",
         passes: int = 1,
+        shared_stem: bool = False,
     ) -> None:
         super().__init__()
         expected = conditioning.size(base.way)
@@ -73,7 +75,7 @@ class CSN(FewShotLearner[TaskMemory]):
         self.shifted = shifted_layers(shifted, len(base.activations) + 1)
         if passes < 1:
             raise ValueError(f"passes must be 1 or more, got {passes}")
-        self.passes = passes
+        self.passes, self.shared_stem = passes, shared_stem
         self.log_scale = log_scale(temperature)
         if guard and not memory_function.weights()[0][0].is_meta:  # weights that are loaded need no helpful start
             self.guard_initialisation()
@@ -85,27 +87,25 @@ class CSN(FewShotLearner[TaskMemory]):
         way = support_way(support, way)
         check_examples(support, way, self.way)
         x = self._flat(support.x)
-        with torch.set_grad_enabled(self._end_to_end()):
-            features = self.base.stem(x)
-        return self._write(features, self.key_function(x), support.y, way)
+        keys, features = self._encoded(x, grad=self._end_to_end())
+        return self._write(features, keys, support.y, way)
 
     def predict(self, x: Tensor, task: TaskMemory) -> Tensor:
         """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
         check_finite(x)
         check_same_tasks(x, task.labels)
-        flat = self._flat(x)
-        attention = self._attend(self.key_function(flat), task)
-        return self._predict(self.base.stem(flat), attention, task)
+        keys, features = self.encode(self._flat(x))
+        return self._predict(features, self._attend(keys, task), task)
 
     @property
     def embedding_network(self) -> nn.Module:
-        """The key function."""
-        return self.key_function
+        """The key function, over the stem if it shares that."""
+        return OverStem(self.base, self.key_function) if self.shared_stem else self.key_function
 
     def attend(self, x: Tensor, task: TaskMemory) -> Tensor:
         """Eq. 3: how much each query takes from each memory row. (b, m, *input) -> (b, m, n)."""
         check_same_tasks(x, task.labels)
-        return self._attend(self.key_function(self._flat(x)), task)
+        return self._attend(self.embedding_network(self._flat(x)), task)
 
     def episode_logits(self, episode: Episode) -> Tensor:
         """Both phases, with support and query in one call wherever layers are not shifted."""
@@ -127,6 +127,7 @@ class CSN(FewShotLearner[TaskMemory]):
         if (
             torch.is_grad_enabled()
             and not self._end_to_end()
+            and not self.shared_stem
             and parts is not None
             and treats_examples_alone(parts)
             and not torch.compiler.is_compiling()
@@ -139,7 +140,13 @@ class CSN(FewShotLearner[TaskMemory]):
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and the features below the adapted layers: (examples, *input) -> (examples, ...) each."""
-        return self.key_function(x), self.base.stem(x)
+        return self._encoded(x, grad=torch.is_grad_enabled())
+
+    def _encoded(self, x: Tensor, *, grad: bool) -> tuple[Tensor, Tensor]:
+        """Keys and features. grad: whether these features are to lead back to the stem; keys always do."""
+        with torch.set_grad_enabled(grad or (self.shared_stem and torch.is_grad_enabled())):
+            features = self.base.stem(x)
+        return self.key_function(features if self.shared_stem else x), features
 
     def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
         """Both phases from keys and features."""
@@ -314,7 +321,7 @@ class CSNOptions(LearnerOptions):
     def build(self, parts: Parts) -> CSN:
         """The base learner, then the key function, then g."""
         check_sizes(self, "g_units", "passes")
-        base, key_function = parts.base_learner(self.shift_rule), parts.key_function()
+        base, key_function = parts.base_learner(self.shift_rule), parts.key_function(has_stem=True)
         conditioning: Conditioning
         if self.conditioning == "df":
             conditioning = DirectFeedback(end_to_end=self.feedback == "end-to-end")
@@ -339,4 +346,5 @@ class CSNOptions(LearnerOptions):
             quiet=self.quiet,
             shifted=self.shifted,
             passes=self.passes,
+            shared_stem=parts.shares_stem,
         )

@@ -32,6 +32,8 @@ class NetworkOptions(ABC):
     default_key: ClassVar[str] = "network"
     base_only: ClassVar[tuple[str, ...]] = ()
     """Options that only the base learner reads, not the key function."""
+    shared_stem: bool = False
+    """The key function reads the features of the base learner's stem; an architecture that can, makes it a field."""
     precision: str = "float32"
     """Of the layers that no shift reaches; an architecture that offers a choice makes it a field."""
 
@@ -42,7 +44,8 @@ class NetworkOptions(ABC):
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> BaseLearner:
         """The network that CSN adapts."""
         self._check()
-        return self.base_class(self.input_of(spec), way, shift_rule=shift_rule, **vars(self))
+        options = {name: value for name, value in vars(self).items() if name != "shared_stem"}
+        return self.base_class(self.input_of(spec), way, shift_rule=shift_rule, **options)
 
     def key_function(self, spec: InputSpec, size: int) -> nn.Module:
         """A network of this shape with `size` linear outputs: (examples, *input) -> (examples, size)."""
@@ -140,8 +143,18 @@ class Parts:
             return self.network
         return self._architecture().base_learner(self.spec, self.way, shift_rule)
 
-    def key_function(self) -> nn.Module:
-        """The network whose outputs are compared."""
+    @property
+    def shares_stem(self) -> bool:
+        """Whether the key function is to read the features of the base learner's stem."""
+        return isinstance(self.network, NetworkOptions) and self.network.shared_stem
+
+    def key_function(self, *, has_stem: bool = False) -> nn.Module:
+        """The network whose outputs are compared. has_stem: the learner has a base learner whose stem can be shared."""
+        if self.shares_stem and not (has_stem and isinstance(self.key, NetworkKey)):
+            raise ValueError(
+                "network.shared_stem is for a base learner that is adapted, with a key of the network's own shape: "
+                "leave it out"
+            )
         if isinstance(self.key, nn.Module):
             return self.key
         assert self.key is not None
@@ -150,6 +163,8 @@ class Parts:
     def classifier(self) -> nn.Module:
         """A network with one output for each class, whose parameters a task adapts."""
         network = self._architecture()
+        if network.shared_stem:
+            raise ValueError("network.shared_stem is for a base learner and a key function: leave it out")
         if network.precision != "float32":
             raise ValueError(
                 f"network.precision={network.precision} is for layers that no task adapts, and this learner adapts all "

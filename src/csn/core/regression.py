@@ -70,9 +70,8 @@ class CSNRegressor(CSN):
         check_finite(support.x)
         check_finite(support.y)
         x = self._flat(support.x)
-        with torch.set_grad_enabled(self._end_to_end()):
-            features = self.base.stem(x)
-        return self._write(features, self.key_function(x), support.y, 1)
+        keys, features = self._encoded(x, grad=self._end_to_end())
+        return self._write(features, keys, support.y, 1)
 
     def predict(self, x: Tensor, task: TaskMemory) -> Tensor:
         """The prediction phase: (b, m, *input) -> y_hat (b, m)."""

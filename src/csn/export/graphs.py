@@ -54,7 +54,7 @@ class DescribeGraph(nn.Module):
             values = [learner.memory_function(info.dense()) for info in shifted]
         else:
             values = [layer.dense() for layer in write(shifted, learner.memory_function)]
-        return (learner.key_function(support), *(layer.squeeze(0) for layer in values))
+        return (learner.embedding_network(support), *(layer.squeeze(0) for layer in values))
 
 
 class PredictGraph(nn.Module):
@@ -70,7 +70,7 @@ class PredictGraph(nn.Module):
         scale = 1.0 if learner.log_scale is None else learner.log_scale.exp()
         layers = tuple(DenseValues(layer.unsqueeze(0)) for layer in values)
         memory = TaskMemory(keys.unsqueeze(0), layers, labels.unsqueeze(0), learner.way)
-        attention = memory.attend(learner.key_function(queries).unsqueeze(0), scale, learner.attention)
+        attention = memory.attend(learner.embedding_network(queries).unsqueeze(0), scale, learner.attention)
         betas = iter(memory.read(attention))
         shifts = tuple(next(betas).squeeze(0) if shifted else None for shifted in learner.shifted)
         logits = learner.base.head(learner.base.stem(queries), shifts).logits

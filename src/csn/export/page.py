@@ -38,7 +38,7 @@ class KeyGraph(nn.Module):
 
     def __init__(self, learner: CSN) -> None:
         super().__init__()
-        self.key_function = learner.key_function
+        self.key_function = learner.embedding_network
 
     def forward(self, x: Tensor) -> Tensor:
         """The key function f."""

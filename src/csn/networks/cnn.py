@@ -116,7 +116,10 @@ class CNN(BaseLearner):
 
 
 class CNNKey(nn.Module):
-    """A CNN of the base learner's shape: five convolutions, then a linear layer to the key (section 4.1)."""
+    """A CNN of the base learner's shape: five convolutions, then a linear layer to the key (section 4.1).
+
+    shared_stem: the first of them are the base learner's stem, and this reads its features.
+    """
 
     def __init__(
         self,
@@ -127,17 +130,22 @@ class CNNKey(nn.Module):
         layers: int = 5,
         norm: Norm = "none",
         precision: Precision = "float32",
+        shared_stem: bool = False,
     ) -> None:
         super().__init__()
-        self.image = image
-        self.convolutions = ConvStack(image[0], filters, layers, norm=norm, precision=precision)
+        below = CNN.stem_layers if shared_stem else 0
+        self.image = None if shared_stem else image
+        self.convolutions = ConvStack(
+            filters if below else image[0], filters, layers - below, norm=norm, precision=precision
+        )
         self.output = nn.Linear(filters * pooled_size(image, layers), size)
         he_initialise(self.modules())
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
-        check_images(x, self.image)
+        if self.image is not None:
+            check_images(x, self.image)
         return self.output(self.convolutions(x).flatten(1))
 
 
@@ -149,6 +157,7 @@ class CNNOptions(NetworkOptions):
     dropout: rates for the base learner's input and the inputs of its last convolution and its softmax layer.
     norm: after the convolutions that no shift reaches, and after those of the key function.
     precision: in which those convolve.
+    shared_stem: the convolutions that no shift reaches are the key function's first ones, too.
     """
 
     name: ClassVar[str] = "cnn"
@@ -159,6 +168,7 @@ class CNNOptions(NetworkOptions):
     dropout: tuple[float, float, float] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     precision: Precision = "float32"
+    shared_stem: bool = False
 
     def input_of(self, spec: InputSpec) -> tuple[int, int, int]:
         """The shape of images."""

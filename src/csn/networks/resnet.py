@@ -152,7 +152,10 @@ class ResNet(BaseLearner):
 
 
 class ResNetKey(nn.Module):
-    """A key function of the base learner's shape: blocks, 1x1 convolution, a hidden layer, a linear one to the key."""
+    """A key function of the base learner's shape: blocks, 1x1 convolution, a hidden layer, a linear one to the key.
+
+    shared_stem: all blocks but the last are the base learner's stem, and this reads its features.
+    """
 
     def __init__(
         self,
@@ -163,12 +166,17 @@ class ResNetKey(nn.Module):
         units: int = UNITS,
         norm: Norm = "none",
         precision: Precision = "float32",
+        shared_stem: bool = False,
     ) -> None:
         super().__init__()
         check_side(image)
-        self.image = image
-        filters = tuple(scaled(number, width) for number in FILTERS)
-        self.blocks = BlockStack(image[0], filters, norm, precision)
+        self.image = None if shared_stem else image
+        *lower, last = filters = tuple(scaled(number, width) for number in FILTERS)
+        self.blocks = (
+            BlockStack(lower[-1], (last,), norm, precision)
+            if shared_stem
+            else BlockStack(image[0], filters, norm, precision)
+        )
         self.features = NormedConv(filters[-1], scaled(FEATURES, width), 1, norm)
         self.hidden = nn.Linear(scaled(FEATURES, width), scaled(units, width))
         self.output = nn.Linear(scaled(units, width), size)
@@ -177,7 +185,10 @@ class ResNetKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
-        check_images(x, self.image)
+        if self.image is None:
+            x = F.relu(halve(x))  # the stem ends before them
+        else:
+            check_images(x, self.image)
         h = F.relu(self.features(F.relu(halve(self.blocks(x))))).mean((2, 3))
         return self.output(F.relu(self.hidden(h)))
 
@@ -191,6 +202,7 @@ class ResNetOptions(NetworkOptions):
     dropout: rates for the base learner's input and the inputs of its two fully connected layers.
     norm: after every convolution.
     precision: in which the blocks that no shift reaches convolve.
+    shared_stem: the blocks below the adapted layers are the key function's first ones, too.
     """
 
     name: ClassVar[str] = "resnet"
@@ -202,6 +214,7 @@ class ResNetOptions(NetworkOptions):
     dropout: tuple[float, float, float] = (0.0, 0.0, 0.0)
     norm: Norm = "none"
     precision: Precision = "float32"
+    shared_stem: bool = False
 
     def input_of(self, spec: InputSpec) -> tuple[int, int, int]:
         """The shape of images."""

@@ -30,7 +30,7 @@ class Floor(nn.Module):
 
     def __init__(self, csn: CSN) -> None:
         super().__init__()
-        self.base, self.key_function = csn.base, csn.key_function
+        self.base, self.key_function = csn.base, csn.embedding_network
 
     def forward(self, episode: Episode) -> EpisodeOutput:
         """Every image through both networks; a loss that sends gradients through both."""

@@ -1,0 +1,53 @@
+"""A short training of a preset in a folder that is thrown away: what it was at each step, by the processor's clock."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from csn.config import Config
+from csn.data.source import Dataset
+from csn.engine.run import new_trainer
+from csn.engine.train import StepReport, ValidationReport
+
+
+@dataclass
+class Trained:
+    """losses: of each step. seconds: of the processor, of all steps. validations: tasks, seconds so far, accuracy."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    validations: list[tuple[int, float, float]] = field(default_factory=list)
+
+    @property
+    def step_ms(self) -> float:
+        """Of a step, validations apart."""
+        return 1000 * self.seconds / max(1, len(self.losses))
+
+    def seconds_to(self, accuracy: float) -> float | None:
+        """Training until a validation reached an accuracy; None if none did."""
+        return next((seconds for _, seconds, found in self.validations if found >= accuracy), None)
+
+
+def trained(config: Config, data: Dataset) -> Trained:
+    """Train as `csn train` does."""
+    found, before = Trained(), time.process_time()
+
+    def listener(report: StepReport | ValidationReport) -> None:
+        nonlocal before
+        if isinstance(report, ValidationReport):
+            found.validations.append((report.tasks, round(found.seconds, 2), round(report.accuracy, 4)))
+        else:
+            found.losses.append(report.loss)
+            found.seconds += time.process_time() - before
+        before = time.process_time()
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = new_trainer(config, data, Path(folder) / "run", device=torch.device("cpu"))
+        before = time.process_time()
+        trainer.run(listener)
+    return found
