@@ -99,6 +99,7 @@ class TrainConfig:
     micro_tasks: computed at a time, where memory does not hold a step's tasks; None for all of them. It divides
         tasks_per_step. Gradients add up to those of the whole step, but batch norm has the statistics of a part.
     precision: "fp32", or "bf16-mixed" for torch's autocast; eqs. 3 and 5 to 7, g and recurrences stay in float32.
+    compile: "on" for torch.compile, where it fails with a warning and without; "strict" to stop there; or "off".
     optimizer: "adam", or "sgd" with `momentum`.
     learning_rate: at the start.
     momentum: of SGD.
@@ -115,6 +116,7 @@ class TrainConfig:
     tasks_per_step: int = 4
     micro_tasks: int | None = None
     precision: Literal["fp32", "bf16-mixed"] = "fp32"
+    compile: Literal["off", "on", "strict"] = "off"
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: float = 1e-3
     momentum: float = 0.9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -23,6 +24,14 @@ console = Console()
 def say(line: str) -> None:
     """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def said_warnings() -> Iterator[None]:
+    """Where a warning is one plain line."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: say(str(message))
+        yield
 
 
 class _Shrinking(TextColumn):

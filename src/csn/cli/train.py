@@ -14,7 +14,7 @@ from csn.cli.arguments import DATA_HELP, add_bad_files, add_changes, add_devices
 from csn.cli.data import data_name, load
 from csn.cli.launch import launch
 from csn.cli.lists import presets
-from csn.cli.terminal import prepare_machine, progress_bar, say, stop_signal
+from csn.cli.terminal import prepare_machine, progress_bar, said_warnings, say, stop_signal
 from csn.config import Config, load_preset, merge, parse_option
 from csn.data.images.options import SIZE
 from csn.data.images.streaming import stream_images
@@ -47,6 +47,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
     command.add_argument(
         "--precision", choices=("fp32", "bf16-mixed"), help="of training (default: the preset's, single precision)"
+    )
+    command.add_argument(
+        "--compile",
+        nargs="?",
+        const="on",
+        choices=("on", "strict"),
+        help="make a graph of the step by torch.compile; where that fails train without, or stop (strict)",
     )
     add_changes(command)
     command.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
@@ -102,7 +109,7 @@ def _train(options: argparse.Namespace, ranks: Ranks) -> int:
         f"{config.preset} ({config.recipe}) on {config.data.name}, {config.data.way}-way {config.data.shot}-shot, "
         f"into {folder}" + ("" if ranks.is_alone else f", {ranks.world} processes")
     )
-    with stop_signal() as should_stop:
+    with stop_signal() as should_stop, said_warnings():
         outcome = run_with_progress(trainer, should_stop)
     say(f"{outcome} after {trainer.tasks} {trainer.unit}; {trainer.standing}")
     goes_on = "--restartable" if options.restartable else "--resume"
@@ -129,7 +136,7 @@ def train_config(options: argparse.Namespace) -> Config:
     for name in ("way", "shot", "queries"):
         if (value := getattr(options, name)) is not None:
             config = merge(config, {"data": {name: value}})
-    for name in ("tasks", "seed", "precision"):
+    for name in ("tasks", "seed", "precision", "compile"):
         if (value := getattr(options, name)) is not None:
             config = merge(config, {"train": {name: value}})
     if options.data is not None:

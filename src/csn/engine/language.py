@@ -48,6 +48,8 @@ class LanguageTrainer(TrainingLoop):
             raise ValueError(
                 "train.micro_tasks is for learners of tasks; a language model reads sentences: leave it out"
             )
+        if config.compile != "off":
+            raise ValueError("train.compile is for learners of tasks; a language model reads sentences: leave it out")
         if len(text.train) < config.tasks_per_step:
             raise ValueError(
                 f"train.tasks_per_step asks for {config.tasks_per_step} sentences a step, the text has "

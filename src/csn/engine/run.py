@@ -86,6 +86,8 @@ def new_trainer(
         }
         ranks.check_same({"csn": __version__, "torch": torch.__version__, **options, "data": _fingerprint(data, text)})
     with ranks.together():
+        if config.train.compile != "off" and not ranks.is_alone:
+            raise ValueError("train.compile is for one process: leave it out, or train without --devices")
         trainer = _built(config, data, text, folder, about, device)
     trainer.ranks = ranks
     first = trainer.first

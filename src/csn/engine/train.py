@@ -29,13 +29,14 @@ from csn.data.images.streaming import AheadSource
 from csn.data.source import EpisodeSource
 from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
+from csn.engine.compiling import Step, compiled
 from csn.engine.distributed import ALONE, Ranks, Share, SharedError
 from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
 from csn.engine.models import UNBUILT
 from csn.engine.optimizing import build_optimizer, check_counts, learning_rate
 from csn.episode import Episode
-from csn.learner import FewShotLearner
+from csn.learner import EpisodeOutput, FewShotLearner
 
 LOG_EVERY = 100  # tasks
 SAVE_EVERY = 300.0  # seconds, where validations are further apart: what a power cut may cost
@@ -294,6 +295,7 @@ class Trainer(TrainingLoop):
         frozen: nn.Module | None = None,
     ) -> None:
         self.frozen = None if frozen is None else frozen.requires_grad_(False)
+        self._graph: Step | None = None
         super().__init__(learner, config, folder, about=about, device=device)
         self.training, self.validation = training, validation
 
@@ -319,6 +321,12 @@ class Trainer(TrainingLoop):
             return nullcontext()
         return torch.autocast(torch.device(self.device).type, torch.bfloat16)
 
+    def _output(self, part: Episode) -> EpisodeOutput:
+        """The learner's, by a graph of its step where one is asked for."""
+        if self.config.compile != "off" and self._graph is None:
+            self._graph = compiled(self.learner, part, strict=self.config.compile == "strict")
+        return self._graph(part) if self._graph else self._call("__call__", part)
+
     def _losses(self, episode: Episode, accuracies: list[Tensor]) -> Iterator[Tensor]:
         """Summands of the loss, from `micro_tasks` tasks each; the accuracies of these tasks are added to the list."""
         done = 0
@@ -326,7 +334,7 @@ class Trainer(TrainingLoop):
             done += part.tasks
             with self.ranks.waiting(self._call, done < episode.tasks):
                 with self._precision():
-                    output = self._call("__call__", part)
+                    output = self._output(part)
                 accuracies.append(task_accuracies(output.logits, part.query.y))
                 yield output.loss if part is episode else output.loss * (part.tasks / episode.tasks)
 

@@ -1,0 +1,57 @@
+"""A training step as one graph, by torch.compile; it is tried out before a training goes by it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from csn.episode import Episode
+from csn.learner import EpisodeOutput, FewShotLearner
+
+Step = Callable[[Episode], EpisodeOutput]
+
+
+def compiled(learner: FewShotLearner[Any], episode: Episode, *, strict: bool) -> Step:
+    """The learner's step as torch compiles it, or with a warning the learner itself where that fails.
+
+    Args:
+        learner: What is trained.
+        episode: Tasks to try the step on, forward and backward; nothing of it stays.
+        strict: Raise a ValueError instead of going on without.
+    """
+    graph = torch.compile(learner, fullgraph=True, dynamic=False)
+
+    def step(tasks: Episode) -> EpisodeOutput:
+        with torch._dynamo.config.patch(trace_autograd_ops=True):  # eq. 5 asks for gradients within the graph
+            output: EpisodeOutput = graph(tasks)
+            return output
+
+    try:
+        _try(learner, step, episode)
+    except Exception as error:  # a compiler fails in many ways
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        if strict:
+            raise ValueError(
+                f"torch.compile fails on this step ({reason}): leave out --compile strict, or give --compile alone to "
+                f"train without a graph where there is none"
+            ) from error
+        warnings.warn(f"torch.compile fails on this step, which goes on without ({reason})", RuntimeWarning, 2)
+        return learner
+    return step
+
+
+def _try(learner: FewShotLearner[Any], step: Step, episode: Episode) -> None:
+    """A step forward and backward, after which weights, statistics and random numbers are as they were."""
+    buffers = {name: buffer.clone() for name, buffer in learner.named_buffers()}
+    devices = [episode.support.x.device] if episode.support.x.is_cuda else []
+    try:
+        with torch.random.fork_rng(devices):
+            step(episode).loss.backward()
+    finally:
+        learner.zero_grad()
+        with torch.no_grad():
+            for name, buffer in learner.named_buffers():
+                buffer.copy_(buffers[name])
