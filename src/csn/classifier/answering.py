@@ -29,10 +29,10 @@ def answered(memory: Memory, prepared: Prepared, queries: Tensor, threshold: flo
 
 def explanations(memory: Memory, prepared: Prepared, queries: Tensor, threshold: float | None) -> list[Explanation]:
     """Of each query: the answer and what pushed it."""
-    all_pushes = memory.pushes(queries)
+    of_classes, all_pushes = probabilities(memory, queries), memory.pushes(queries)
     similarity, names = memory.similarity(queries).tolist(), class_array(memory.labels).tolist()
     found = []
-    for i, (row, pushes) in enumerate(zip(probabilities(memory, queries), all_pushes, strict=True)):
+    for i, (row, pushes) in enumerate(zip(of_classes, all_pushes, strict=True)):
         known = threshold is None or (similarity[i] >= threshold and not prepared.foreign[i])
         weights = weights_of(pushes)
         sources = [Source(j, memory.labels[j], weights[j], push, memory.names[j]) for j, push in pushes.items()]

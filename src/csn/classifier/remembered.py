@@ -11,12 +11,13 @@ nothing but that order, so new classes leave the slots of old ones alone.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from csn.core.memory import TaskMemory, join
 from csn.core.model import CSN
@@ -25,6 +26,16 @@ from csn.episode import Examples
 from csn.learner import FewShotLearner
 
 QUERIES_PER_CALL = 128
+
+
+class _Answer(NamedTuple):
+    """Of some queries (m, *input): their encodings (or None), scores (m, C), the last round, classes in it (m, k)."""
+
+    x: Tensor
+    encoded: list[Tensor] | None
+    scores: Tensor
+    level: int
+    finalists: Tensor
 
 
 class Remembered:
@@ -51,6 +62,7 @@ class Remembered:
         self._numbers = [number[label] for label in self.labels]  # the class of each example
         self._plain: bool | None = None
         self._tasks: dict[tuple[int, tuple[int, ...]], Any] = {}  # of the first round
+        self._asked: Any = WeakTensorKeyDictionary()  # of queries that somebody still holds
         like = next(iter(learner.parameters()), torch.empty(0))
         self.dtype, self.device = like.dtype, like.device
 
@@ -95,18 +107,14 @@ class Remembered:
 
     def log_probabilities(self, x: Tensor) -> Tensor:
         """log p of each class, in `order`: prepared queries (m, *input) -> (m, C)."""
-        read = as_input(x, self.dtype).split(QUERIES_PER_CALL)
-        parts = [self._tournament(part, self._encoded(part))[0] for part in read]
-        return torch.cat(parts).double().log_softmax(-1)
+        return torch.cat([asked.scores for asked in self._answers(x)]).double().log_softmax(-1)
 
     def pushes(self, x: Tensor) -> list[dict[int, float]]:
         """Of each prepared query: the attention of every example in the match that decided (eq. 3)."""
         if not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} has no attention over its examples: explain needs a CSN")
         found = []
-        for part in as_input(x, self.dtype).split(QUERIES_PER_CALL):
-            encoded = self._encoded(part)
-            _, level, finalists = self._tournament(part, encoded)
+        for part, encoded, _, level, finalists in self._answers(x):
             weights = torch.empty(len(part), len(self))
             for chosen in finalists.unique(dim=0):
                 who, entrants = (finalists == chosen).all(-1), chosen.tolist()
@@ -116,6 +124,15 @@ class Remembered:
                 found.append(dict(zip(members, row[members].tolist(), strict=True)))
         return found
 
+    def _answers(self, x: Tensor) -> list[_Answer]:
+        """What is found out about prepared queries, once for all that is asked about them."""
+        found: list[_Answer] | None = self._asked.get(x)
+        if found is None:
+            parts = [(part, self._encoded(part)) for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
+            found = [_Answer(part, encoded, *self._tournament(part, encoded)) for part, encoded in parts]
+            self._asked[x] = found
+        return found
+
     @torch.no_grad()
     def _attention(
         self, x: Tensor, encoded: list[Tensor] | None, who: Tensor, level: int, entrants: Sequence[int]
@@ -123,7 +140,7 @@ class Remembered:
         """Of some of the queries, one after the other: the attention of every example of some classes."""
         task = self._task(level, entrants)
         if encoded is not None and isinstance(self.learner, CSN):
-            return self.learner.predict_encoded([part[who] for part in encoded], task)[1].cpu().flatten()
+            return self.learner.attend_keys(encoded[0][who], task).cpu().flatten()
         weights = self.learner.attend(x[who][None].to(self.device), task)
         assert weights is not None
         return weights[0].cpu().flatten()
@@ -142,11 +159,13 @@ class Remembered:
     @torch.no_grad()
     def similarity(self, x: Tensor) -> Tensor:
         """The cosine of each prepared query's key and the key most like it in memory: (m, *input) -> (m,)."""
-        keys, parts = self._keys(), as_input(x, self.dtype).split(QUERIES_PER_CALL)
-        network = self.learner.embedding_network
+        keys, network = self._keys(), self.learner.embedding_network
         assert network is not None
-        cosines = [F.normalize(network(part.to(self.device)), dim=-1) @ keys.T for part in parts]
-        return torch.cat(cosines).amax(-1).cpu()
+        if isinstance(self.learner, CSN) and x in self._asked:
+            asked = [answer.encoded[0] for answer in self._answers(x) if answer.encoded is not None]
+        else:
+            asked = [network(part.to(self.device)) for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
+        return torch.cat([F.normalize(part, dim=-1) @ keys.T for part in asked]).amax(-1).cpu()
 
     def same_class_similarity(self) -> np.ndarray:
         """Of every example of a class with two or more: the best cosine to another of its class."""

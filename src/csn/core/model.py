@@ -166,6 +166,10 @@ class CSN(FewShotLearner[TaskMemory]):
         """Eqs. 3 and 4: what queries, as keys and features (m, ...), read from one task's memory."""
         return self._shifts(self._attend(queries[0], task), task)
 
+    def attend_keys(self, keys: Tensor, task: TaskMemory) -> Tensor:
+        """Eq. 3 from keys (m, d) for one task: (m, n)."""
+        return self._attend(keys, task)[0]
+
     def _flat(self, x: Tensor) -> Tensor:
         """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""
         flat = x.flatten(0, 1)
