@@ -153,6 +153,42 @@ def test_a_tournament_by_hand():
     assert classifier.predict(x).tolist() == [10, 11, 12, 13, 14]
 
 
+@pytest.mark.parametrize("conditioning", ["df", "gradient"])
+def test_matches_in_one_batch_are_those_one_by_one(conditioning, monkeypatch):
+    """One drawing of each of twelve classes: queries meet in finals of their own, all in one call."""
+    train = load_strokes(alphabets=5, characters=8).splits["train"]
+    x = train.x[torch.from_numpy((np.cumsum(train.counts) - train.counts)[:12])][:, 0].numpy()
+    learner = cnn(conditioning, way=3)
+    torch.nn.init.normal_(learner.base.output.weight, std=0.01)
+    learner.log_scale.data.fill_(6.0)  # the memory decides, by the drawing that is most alike
+    classifier = FewShotClassifier(learner=learner).fit(x, np.arange(12))
+    calls, predict = [], CSN.predict_encoded
+    monkeypatch.setattr(CSN, "predict_encoded", lambda *given: calls.append(1) or predict(*given))
+    together, count = classifier.predict_proba(x), len(calls)
+    monkeypatch.setattr("csn.classifier.remembered.ROWS_PER_CALL", 0)
+    calls.clear()
+    np.testing.assert_allclose(classifier.predict_proba(x), together, rtol=1e-4, atol=1e-7)
+    assert len(calls) > count  # there were different finals
+
+
+def test_an_explained_answer_sees_each_network_once(drawings, monkeypatch):
+    x, y = drawings
+    classifier = FewShotClassifier(learner=cnn(), unknown_threshold=0.5).fit(x[:15], y[:15])
+    classifier.predict(x[15:])
+    learner, seen = classifier.learner_, []
+    for name in ("stem", "head"):
+        method = getattr(learner.base, name)
+        monkeypatch.setattr(learner.base, name, lambda *given, n=name, m=method: seen.append(n) or m(*given))
+    hook = learner.key_function.register_forward_hook(lambda *_: seen.append("key"))
+    counts = {}
+    for name in ("predict_proba", "explain"):
+        seen.clear()
+        getattr(classifier, name)(x[15:])
+        counts[name] = sorted(seen)
+    hook.remove()
+    assert counts["explain"] == counts["predict_proba"] == ["head", "key", "stem"]
+
+
 @pytest.mark.parametrize("learner", [cnn("df"), cnn("gradient"), NearestNeighbour(WAY)], ids=["df", "gradient", "nn"])
 def test_a_task_file_gives_the_same_answers_to_the_bit(learner, drawings, tmp_path):
     x, y = drawings

@@ -19,13 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from csn.core.memory import TaskMemory, join
+from csn.core.memory import TaskMemory, join, side_by_side
 from csn.core.model import CSN
 from csn.data.source import as_input
 from csn.episode import Examples
 from csn.learner import FewShotLearner
 
 QUERIES_PER_CALL = 128
+ROWS_PER_CALL = 2048  # of the memories of all queries, where each has its own
 
 
 class _Answer(NamedTuple):
@@ -241,11 +242,30 @@ class Remembered:
         return task
 
     @torch.no_grad()
+    def _matches(self, x: Tensor, encoded: list[Tensor] | None, level: int, group: Tensor) -> Tensor:
+        """log p of each query's own entrants (m, k): matches of equally many examples in one batch."""
+        if group.shape[1] == 1:
+            return torch.zeros(group.shape, dtype=self.dtype)
+        sets, which = group.unique(dim=0, return_inverse=True)
+        if encoded is not None and isinstance(self.learner, CSN) and len(sets) > 1 and not self.is_plain():
+            tasks = [self._task(level, chosen) for chosen in sets.tolist()]
+            if len({len(task) for task in tasks}) == 1 and len(x) * len(tasks[0]) <= ROWS_PER_CALL:
+                task = side_by_side([tasks[index] for index in which.tolist()])
+                logits = self.learner.predict_encoded(encoded, task).cpu()
+                return logits.gather(1, group // self.learner.way**level % self.learner.way).log_softmax(-1)
+        logs = torch.empty(group.shape, dtype=self.dtype)
+        for index, chosen in enumerate(sets.tolist()):
+            who = which == index
+            some = None if encoded is None else [part[who] for part in encoded]
+            logs[who] = self._match(x[who], some, level, chosen)
+        return logs
+
+    @torch.no_grad()
     def _match(self, x: Tensor, encoded: list[Tensor] | None, level: int, entrants: Sequence[int]) -> Tensor:
         """log p of each entrant, (m, *input) -> (m, entrants)."""
         task = self._task(level, entrants)
         if encoded is not None and isinstance(self.learner, CSN):
-            logits = self.learner.predict_encoded(encoded, task)[0].cpu()
+            logits = self.learner.predict_encoded(encoded, task).cpu()
         else:
             logits = self.learner.predict(x[None].to(self.device), task)[0].cpu()
         if self.is_plain():
@@ -265,11 +285,7 @@ class Remembered:
             champions = []
             for start in range(0, entrants.shape[1], way):
                 group = entrants[:, start : start + way]
-                logs = scores.new_zeros(group.shape)
-                for chosen in group.unique(dim=0) if group.shape[1] > 1 else ():
-                    who = (group == chosen).all(-1)
-                    some = None if encoded is None else [part[who] for part in encoded]
-                    logs[who] = self._match(x[who], some, level, chosen.tolist())
+                logs = self._matches(x, encoded, level, group).to(self.dtype)
                 best = logs.argmax(-1, keepdim=True)
                 champions.append(group.gather(1, best))
                 odds = logs - logs.gather(1, best)

@@ -184,18 +184,30 @@ def join(memories: Sequence[TaskMemory]) -> TaskMemory:
     first = memories[0]
     if any(len(m.values) != len(first.values) or m.keys.shape[0] != first.keys.shape[0] for m in memories):
         raise ValueError("memories can be joined only when they come from the same model and number of tasks")
-    values = tuple(_joined(layers) for layers in zip(*(memory.values for memory in memories), strict=True))
-    keys, labels = (torch.cat(parts, dim=1) for parts in zip(*((m.keys, m.labels) for m in memories), strict=True))
+    return _concatenated(memories, 1)
+
+
+def side_by_side(memories: Sequence[TaskMemory]) -> TaskMemory:
+    """The tasks of several memories of one model, with equally many rows each, as one batch of tasks."""
+    if len({len(memory) for memory in memories}) > 1:
+        raise ValueError("tasks stand side by side only with equally many rows each: predict them one by one")
+    return _concatenated(memories, 0)
+
+
+def _concatenated(memories: Sequence[TaskMemory], dim: int) -> TaskMemory:
+    values = tuple(_joined(layers, dim) for layers in zip(*(memory.values for memory in memories), strict=True))
+    keys, labels = (torch.cat(parts, dim) for parts in zip(*((m.keys, m.labels) for m in memories), strict=True))
     return TaskMemory(keys, values, labels, max(memory.way for memory in memories))
 
 
-def _joined(layers: Sequence[LayerValues]) -> LayerValues:
-    """The rows of several memories' values of one layer."""
+def _joined(layers: Sequence[LayerValues], dim: int) -> LayerValues:
+    """Several memories' values of one layer, by their tasks (0) or rows (1)."""
     gated = [layer for layer in layers if isinstance(layer, GatedValues)]
     if len(gated) == len(layers):
         gates, gains = [layer.gate for layer in gated], [layer.gain for layer in gated]
-        return GatedValues(torch.cat(gates, 1), torch.cat(gains, 1), gated[0].base)  # g(0) is the model's, one for all
-    return DenseValues(torch.cat([layer.dense() for layer in layers], dim=1))
+        base = gated[0].base  # g(0) is the model's, one for all
+        return GatedValues(torch.cat(gates, dim), torch.cat(gains, dim), base)
+    return DenseValues(torch.cat([layer.dense() for layer in layers], dim))
 
 
 def log_scale(temperature: float | None) -> nn.Parameter | None:

@@ -156,11 +156,10 @@ class CSN(FewShotLearner[TaskMemory]):
         keys, features = (part.flatten(0, 1) for part in queries)
         return self._predict(features, self._attend(keys, memory), memory)
 
-    def predict_encoded(self, queries: Encoded, task: TaskMemory) -> tuple[Tensor, Tensor]:
-        """The prediction phase from keys and features (m, ...) for one task: logits (m, way), attention (m, n)."""
+    def predict_encoded(self, queries: Encoded, task: TaskMemory) -> Tensor:
+        """The prediction phase from keys and features (b * m, ...), task by task: logits (b * m, way)."""
         keys, features = queries
-        attention = self._attend(keys, task)
-        return self._predict(features, attention, task)[0], attention[0]
+        return self._predict(features, self._attend(keys, task), task).flatten(0, 1)
 
     def recalled(self, queries: Encoded, task: TaskMemory) -> tuple[Tensor | None, ...]:
         """Eqs. 3 and 4: what queries, as keys and features (m, ...), read from one task's memory."""
