@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -72,6 +73,17 @@ class OverStem(nn.Module):
         """(examples, *input) -> (examples, d)."""
         keys: Tensor = self.key_function(self.stem(x))
         return keys
+
+
+def leaf(features: Tensor, base: BaseLearner) -> Tensor:
+    """Features without a history, from which a graph starts; a graph that is being traced starts from a parameter.
+
+    Whole numbers have no gradient: a stem that does nothing may hand over word ids.
+    """
+    if not features.is_floating_point():
+        return features
+    anchor = next((p for p in base.parameters() if p.requires_grad), None) if torch.compiler.is_compiling() else None
+    return features.requires_grad_() if anchor is None else features + 0 * anchor.flatten()[0]
 
 
 def treats_examples_alone(modules: Iterable[nn.Module]) -> bool:

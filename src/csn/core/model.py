@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from csn.core.base_learner import BaseLearner, OverStem, treats_examples_alone
+from csn.core.base_learner import BaseLearner, OverStem, leaf, treats_examples_alone
 from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, LayerInfo, write
 from csn.core.memory import Attention, MemoryFunction, TaskMemory, log_scale
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
@@ -188,7 +188,7 @@ class CSN(FewShotLearner[TaskMemory]):
             needs_graph = self.conditioning.needs_graph
             with torch.inference_mode(False), torch.set_grad_enabled(needs_graph):
                 features, targets = ordinary(features), ordinary(labels)
-                output = self.base.head(_leaf(features, self.base) if needs_graph else features)
+                output = self.base.head(leaf(features, self.base) if needs_graph else features)
                 infos = self.conditioning(output, targets, self.base.activations, way)
         values = write(list(itertools.compress(infos, self.shifted)), self.memory_function)
         memory = TaskMemory(keys.unflatten(0, labels.shape), values, labels, way)
@@ -207,7 +207,7 @@ class CSN(FewShotLearner[TaskMemory]):
                 shifts = tuple(None if shift is None else ordinary(shift) for shift in shifts)
             with torch.set_grad_enabled(needs_graph):
                 features, labels = ordinary(features), ordinary(memory.labels)
-                output = self.base.head(_leaf(features, self.base) if needs_graph else features, shifts)
+                output = self.base.head(leaf(features, self.base) if needs_graph else features, shifts)
                 infos = described_again(self.conditioning, first, output, labels, self.base.activations, memory.way)
         g = self.memory_function
         rest = g(self.conditioning.rest(g.weights()[0][0]))
@@ -277,17 +277,6 @@ class CSN(FewShotLearner[TaskMemory]):
         bias = g.weights()[-1][1]
         if bias is not None:  # without one, g is a multiple of the gradient and writes nothing where there is none
             bias -= g(self.conditioning.rest(g.weights()[0][0]))
-
-
-def _leaf(features: Tensor, base: BaseLearner) -> Tensor:
-    """Features without a history, from which a graph starts; a graph that is being traced starts from a parameter.
-
-    Whole numbers have no gradient: a stem that does nothing may hand over word ids.
-    """
-    if not features.is_floating_point():
-        return features
-    anchor = next((p for p in base.parameters() if p.requires_grad), None) if torch.compiler.is_compiling() else None
-    return features.requires_grad_() if anchor is None else features + 0 * anchor.flatten()[0]
 
 
 @dataclass(frozen=True)

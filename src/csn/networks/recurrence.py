@@ -87,7 +87,7 @@ def lstm_layer(
     x: (words, inputs), input_weight: (4 H, inputs), recurrent_weight: (4 H, H), bias: (4 H,), shifts: (examples, T, H)
     -> h (words, H) and c (examples, T, H). Without shifts, c is a leaf of the graph of h: its gradient is the total
     derivative with respect to c_t, through every later step. At PAD steps c is the state carried along and its gradient
-    is 0. With shifts c is data, and without a graph it is empty: nothing reads it.
+    is 0. With shifts c is data.
     """
     if rule not in SHIFT_RULES:
         raise ValueError(f"unknown shift rule {rule!r}: choose one of {', '.join(SHIFT_RULES)}")
@@ -103,8 +103,6 @@ def lstm_layer(
     with torch.no_grad():
         products = _Joined(x, input_weight, recurrent_weight, bias, packing) if joined else _Added(z, recurrent_weight)
         record = _run(products, packing, beta, rule, keep_gates=has_graph)
-        if shifts is not None and not has_graph:
-            return record.h, record.c[:0]
         c = F.embedding(packing.carried, record.c).unflatten(0, (len(packing.last), -1))
     if not has_graph:
         return record.h, c
