@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -149,6 +152,33 @@ def test_a_damaged_task_file_is_refused(page, tmp_path):
     page.click("#open-tasks")
     page.set_input_files("#file", tmp_path / "task.csn")
     page.wait_for_selector("text=it was altered after it was written")
+
+
+def test_as_an_app_it_is_installed_and_opens_offline(browser, tmp_path):
+    assert main(["export", "characters", "--to", "page", "--out", str(tmp_path / "site")]) == 0
+    handler = partial(Quiet, directory=str(tmp_path / "site"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        opened = open_page(browser, f"http://127.0.0.1:{server.server_port}/")
+        found = opened.evaluate(
+            "navigator.serviceWorker.ready.then(() => document.querySelector('[rel=manifest]').href)"
+        )
+        described = opened.evaluate("(address) => fetch(address).then((answer) => answer.json())", found)
+        assert described["display"] == "standalone"
+        assert described["icons"]
+        devtools = opened.context.new_cdp_session(opened)
+        assert devtools.send("Page.getAppManifest")["errors"] == []
+        server.shutdown()
+    opened.reload()  # nobody serves it any more
+    opened.wait_for_selector("html[data-ready]", state="attached")
+    teach(opened, "moon", circle())
+    assert labels(opened) == ["moon"]
+    opened.context.close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
 
 
 def test_what_a_page_cannot_carry_is_refused():

@@ -24,6 +24,7 @@ from csn.core.base_learner import BaseOutput
 from csn.core.conditioning import DirectFeedback, write
 from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically
+from csn.export.app import write_app
 from csn.export.graphs import exportable
 from csn.export.program import Weights, compiled
 from csn.learner import FewShotLearner
@@ -97,15 +98,15 @@ def export_page(
     threshold: float | None,
     about: Mapping[str, Any],
     samples: Sequence[Mapping[str, Any]] = (),
-) -> Path:
-    """Write a page that learns drawings without a server.
+) -> list[Path]:
+    """Write a page that learns drawings without a server; the files.
 
     Parameters
     ----------
     learner:
         A CSN with direct feedback that reads drawings (1, 28, 28).
     file:
-        Where to write.
+        Where to write: one file `*.html`, or else a folder with a web app that a browser can install.
     name:
         Of the weights.
     threshold:
@@ -120,8 +121,11 @@ def export_page(
     facts = {**about, "kind": "csn-task", "task_version": 1, "csn": __version__, "unknown_threshold": threshold}
     facts |= {"way": model["way"], "input": model["input"]}
     model["about"] = {key: json.dumps(value) for key, value in facts.items()}
-    write_atomically(file, _html(model).encode())
-    return file
+    page = _html(model)
+    if file.suffix not in (".html", ".htm"):
+        return write_app(page, file)
+    write_atomically(file, page.encode())
+    return [file]
 
 
 def page_model(learner: FewShotLearner[Any]) -> dict[str, Any]:
