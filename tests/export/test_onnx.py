@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +17,11 @@ from csn import building
 from csn.cli.export import open_source
 from csn.cli.main import main
 from csn.core.model import CSN
+from csn.data.images.strokes import load_strokes
+from csn.data.source import EpisodeSource
 from csn.episode import Examples
 from csn.export.graphs import EpisodeGraph, exportable
+from csn.export.sentences import padded
 from csn.learner import InputSpec
 from csn.networks.graft import graft
 
@@ -23,16 +29,17 @@ pytest.importorskip("onnxscript", reason="ONNX is an extra: pip install csn[onnx
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is an extra: pip install csn[onnx]")
 from csn.export.onnx import export_onnx  # noqa: E402
 
-WAY = 4
-SHAPES = {"cnn": (1, 12, 12), "resnet": (3, 16, 16), "ffn": (6,)}
+WAY, VOCABULARY, STEPS = 4, 30, 10
+SHAPES = {"cnn": (1, 12, 12), "resnet": (3, 16, 16), "ffn": (6,), "lstm": (STEPS,)}
+CASES = list(itertools.product(SHAPES, ("df", "gradient")))
+QUERIES, AT_ONCE = 2000, 1000
 
 
 def learner(network: str, conditioning: str, **options: object) -> CSN:
     """Its softmax layer is as after some training: at the start it is 0, and there is no gradient."""
     torch.manual_seed(0)
-    built = building.build(
-        "csn", reads=SHAPES[network], way=WAY, network=small(network), conditioning=conditioning, **options
-    )
+    reads = InputSpec((0,), VOCABULARY) if network == "lstm" else SHAPES[network]
+    built = building.build("csn", reads=reads, way=WAY, network=small(network), conditioning=conditioning, **options)
     assert isinstance(built, CSN)
     for module in built.modules():
         if isinstance(module, torch.nn.Linear) and not module.weight.any():
@@ -43,15 +50,34 @@ def learner(network: str, conditioning: str, **options: object) -> CSN:
 def small(network: str) -> object:
     from csn.networks.cnn import CNNOptions
     from csn.networks.ffn import FFNOptions
+    from csn.networks.lstm import LSTMOptions
     from csn.networks.resnet import ResNetOptions
 
-    return {"cnn": CNNOptions(filters=8), "resnet": ResNetOptions(width=0.125), "ffn": FFNOptions(units=16)}[network]
+    return {
+        "cnn": CNNOptions(filters=8),
+        "resnet": ResNetOptions(width=0.125),
+        "ffn": FFNOptions(units=16),
+        "lstm": LSTMOptions(units=12, embedding=8, layers=2),
+    }[network]
 
 
-def task(shape: tuple[int, ...], n: int, m: int, way: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def task(network: str, n: int, m: int, way: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(n + m, *shape, generator=generator)
+    count = n + m
+    x = sentences(count, generator) if network == "lstm" else torch.rand(count, *SHAPES[network], generator=generator)
     return x[:n], torch.arange(n) % way, x[n:]
+
+
+def sentences(count: int, generator: torch.Generator) -> Tensor:
+    """Of unequal length: words around a blank in the middle, PAD on either side."""
+    x = torch.zeros(count, STEPS, dtype=torch.int64)
+    middle = STEPS // 2
+    starts = torch.randint(0, middle, (count,), generator=generator).tolist()
+    ends = torch.randint(middle + 2, STEPS + 1, (count,), generator=generator).tolist()
+    for row, start, end in zip(x, starts, ends, strict=True):
+        row[start:end] = torch.randint(2, VOCABULARY, (end - start,), generator=generator)
+        row[middle] = 1
+    return x
 
 
 def expected(model: CSN, support: Tensor, labels: Tensor, queries: Tensor, way: int) -> Tensor:
@@ -60,21 +86,26 @@ def expected(model: CSN, support: Tensor, labels: Tensor, queries: Tensor, way: 
         return model.predict(queries[None], memory)[0]
 
 
+@cache
+def opened(path: Path) -> Any:
+    return onnxruntime.InferenceSession(path)
+
+
 def run(path: Path, *inputs: Tensor) -> list[Tensor]:
-    session = onnxruntime.InferenceSession(path)
+    session = opened(path)
     names = [given.name for given in session.get_inputs()]
     feed = {name: given.numpy() for name, given in zip(names, inputs, strict=True)}
     return [torch.from_numpy(np.asarray(found)) for found in session.run(None, feed)]
 
 
-@pytest.fixture(scope="module", params=[("ffn", "df"), ("cnn", "gradient")], ids="-".join)
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[CSN, str, Path]:
     """A learner that was exported while it trained, with one weight frozen."""
     network, conditioning = request.param
     model = learner(network, conditioning, temperature=10.0).train()
     model.memory_function.weights()[0][0].requires_grad_(False)
     folder = tmp_path_factory.mktemp("onnx")
-    files = export_onnx(model, folder, {"csn.threshold": 0.5})
+    files = export_onnx(model, folder, {"csn.threshold": 0.5}, steps=STEPS)
     assert [path.name for path in files] == ["describe.onnx", "predict.onnx", "episode.onnx"]
     return model, network, folder
 
@@ -83,7 +114,7 @@ def test_onnx_graphs_answer_as_the_learner_does(exported):
     model, network, folder = exported
     model.eval()
     for n, m, way in ((4, 3, 4), (7, 5, 3), (2, 1, 2)):  # other numbers than it was traced with
-        support, labels, queries = task(SHAPES[network], n, m, way, seed=n)
+        support, labels, queries = task(network, n, m, way, seed=n)
         wanted = expected(model, support, labels, queries, way)
         (whole,) = run(folder / "episode.onnx", support, labels, queries)
         torch.testing.assert_close(whole[:, :way], wanted, atol=1e-4, rtol=1e-4)
@@ -92,6 +123,41 @@ def test_onnx_graphs_answer_as_the_learner_does(exported):
         logits, attention = run(folder / "predict.onnx", queries, keys, labels, *values)
         torch.testing.assert_close(logits[:, :way], wanted, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(attention.sum(1), torch.ones(m), atol=1e-5, rtol=0.0)
+
+
+def test_2000_answers_are_those_of_the_learner(exported):
+    model, network, folder = exported
+    model.eval()
+    describe, predict = (folder / f"{name}.onnx" for name in ("describe", "predict"))
+    for seed in range(QUERIES // AT_ONCE):
+        support, labels, queries = task(network, 9, AT_ONCE, 3, seed)
+        wanted = expected(model, support, labels, queries, 3)
+        keys, *values = run(describe, support, labels)
+        found = run(predict, queries, keys, labels, *values)[0][:, :3]
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+        assert torch.equal(found.argmax(1), wanted.argmax(1))
+
+
+def test_the_shipped_weights_answer_2000_drawings_alike(tmp_path, capsys):
+    assert main(["export", "characters", "--to", "onnx", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("wrote") == 3
+    model, _ = open_source("characters")
+    assert isinstance(model, CSN)
+    data = load_strokes(alphabets=10, characters=10, drawings=6)
+    tasks = EpisodeSource(data, "test", way=5, shot=2, queries=4, seed=0)
+    for index in range(4):
+        episodes = [tasks.batch(25 * index + i, 1) for i in range(25)]
+        support, labels = episodes[0].support.x[0], episodes[0].support.y[0]  # queries of other classes are as good
+        queries = torch.cat([episode.query.x[0] for episode in episodes])
+        wanted = expected(model, support, labels, queries, 5)
+        keys, *values = run(tmp_path / "describe.onnx", support, labels)
+        found = run(tmp_path / "predict.onnx", queries, keys, labels, *values)[0][:, :5]
+        torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+        assert torch.equal(found.argmax(1), wanted.argmax(1))
+    about = onnxruntime.InferenceSession(tmp_path / "predict.onnx").get_modelmeta().custom_metadata_map
+    assert json.loads(about["csn.opset"]) == 18
+    assert isinstance(json.loads(about["csn.threshold"]), float)
+    assert "centred" in json.loads(about["csn.preparation"])
 
 
 def test_the_learner_is_left_as_it_was(exported):
@@ -111,16 +177,19 @@ def test_a_file_says_what_it_takes(exported):
     assert inputs == [("support", ["n", *SHAPES[network]]), ("labels", ["n"])]
 
 
-@pytest.mark.parametrize("network", ["cnn", "resnet"])
+@pytest.mark.parametrize("network", ["ffn", "cnn", "resnet", "lstm"])
 def test_torch_export_answers_as_the_learner_does(network):
     model = learner(network, "df")
-    support, labels, queries = task(SHAPES[network], 5, 3, 3, seed=1)
+    support, labels, queries = task(network, 5, 3, 3, seed=1)
     n, m = torch.export.Dim("n"), torch.export.Dim("m")
     with torch.no_grad():
         program = torch.export.export(
-            EpisodeGraph(model), (support, labels, queries), dynamic_shapes=({0: n}, {0: n}, {0: m}), strict=False
+            EpisodeGraph(padded(model) if network == "lstm" else model),
+            (support, labels, queries),
+            dynamic_shapes=({0: n}, {0: n}, {0: m}),
+            strict=False,
         )
-    support, labels, queries = task(SHAPES[network], 8, 2, 4, seed=2)
+    support, labels, queries = task(network, 8, 2, 4, seed=2)
     wanted = expected(model, support, labels, queries, 4)
     torch.testing.assert_close(program.module()(support, labels, queries), wanted, atol=1e-5, rtol=1e-5)
 
@@ -128,9 +197,26 @@ def test_torch_export_answers_as_the_learner_does(network):
 def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"PrototypicalNetwork cannot be exported: graphs are made of CSNs"):
         exportable(building.build("prototypical", reads=(6,), way=3, network="ffn"))
-    sentences = building.build("csn", reads=InputSpec((0,), 20), way=3, network="lstm")
-    with pytest.raises(ValueError, match="networks of sentences cannot be exported"):
-        export_onnx(sentences, tmp_path)
+    with pytest.raises(ValueError, match="a support that is described 3 times cannot be exported"):
+        exportable(learner("ffn", "df", passes=3))
+    sentences = InputSpec((0,), VOCABULARY)
+    encoded = building.build("csn", reads=sentences, way=3, network="lstm-ffn")
+    with pytest.raises(ValueError, match="of networks of sentences only lstm can be exported"):
+        export_onnx(encoded, tmp_path)
+    words = building.build("csn", reads=sentences, way=3, network="lstm", key="words")
+    with pytest.raises(ValueError, match=r"cannot be exported: train with key.name=neighbours"):
+        export_onnx(words, tmp_path)
+    with pytest.raises(ValueError, match="sentences need 2 steps or more, got 1"):
+        export_onnx(learner("lstm", "df"), tmp_path, steps=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_is_an_lstm_is_exported_too():
+    model = learner("lstm", "df", key="network")
+    support, labels, queries = task("lstm", 6, 4, 3, seed=3)
+    with torch.no_grad():
+        found = EpisodeGraph(padded(model))(support, labels, queries)[:, :3]
+    torch.testing.assert_close(found, expected(model, support, labels, queries, 3), atol=1e-5, rtol=1e-5)
 
 
 def test_the_command_takes_weights_of_the_package_and_refuses_what_is_not_there(capsys):

@@ -17,7 +17,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """The arguments of `csn export`."""
     command.add_argument("source", metavar="RUN|WEIGHTS", help="folder of a trained run, or weights of the package")
     command.add_argument("--to", choices=("page", "onnx"), default="page", help="default: %(default)s")
-    command.add_argument("--out", type=Path, metavar="PATH", help="where to write (default: NAME.html or NAME-onnx)")
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="PATH",
+        help="where to write (default: NAME.html or NAME-onnx); a page to a folder: an app to install",
+    )
+    command.add_argument(
+        "--steps", type=int, default=32, metavar="T", help="of sentences in ONNX graphs, PAD among them (default: 32)"
+    )
 
 
 def export(options: argparse.Namespace) -> int:
@@ -25,9 +33,9 @@ def export(options: argparse.Namespace) -> int:
     learner, is_run = open_source(options.source)
     name = Path(options.source).name
     if options.to == "page":
-        files = [_page(learner, options.out or Path(f"{name}.html"), options.source, is_run)]
+        files = _page(learner, options.out or Path(f"{name}.html"), options.source, is_run)
     else:
-        files = _onnx(learner, options.out or Path(f"{name}-onnx"), options.source, is_run)
+        files = _onnx(learner, options.out or Path(f"{name}-onnx"), options.source, is_run, options.steps)
     for file in files:
         say(f"wrote {file} ({file.stat().st_size:,} bytes)")
     return 0
@@ -51,11 +59,12 @@ def open_source(source: str) -> tuple[FewShotLearner[Any], bool]:
     )
 
 
-def _onnx(learner: FewShotLearner[Any], folder: Path, source: str, is_run: bool) -> list[Path]:
+def _onnx(learner: FewShotLearner[Any], folder: Path, source: str, is_run: bool, steps: int) -> list[Path]:
     from csn.export.onnx import export_onnx
 
     if is_run:
-        return export_onnx(learner, folder, {"csn.preparation": "as the data set that the run was trained on"})
+        preparation = {"csn.preparation": "as the data set that the run was trained on"}
+        return export_onnx(learner, folder, preparation, steps=steps)
     about = {
         "csn.preparation": "white ink on black in [0, 1]: the whole picture, centred on a square of 28 x 28",
         "csn.threshold": shipped_threshold(source),
@@ -63,7 +72,7 @@ def _onnx(learner: FewShotLearner[Any], folder: Path, source: str, is_run: bool)
     return export_onnx(learner, folder, about)
 
 
-def _page(learner: FewShotLearner[Any], file: Path, source: str, is_run: bool) -> Path:
+def _page(learner: FewShotLearner[Any], file: Path, source: str, is_run: bool) -> list[Path]:
     try:
         from csn.classifier.classifier import FewShotClassifier
         from csn.export.page import export_page

@@ -99,6 +99,10 @@ def exportable(learner: FewShotLearner[Any]) -> CSN:
     """The learner as what the graphs are made of, or a ValueError that says what can be exported."""
     if not isinstance(learner, CSN):
         raise ValueError(f"{type(learner).__name__} cannot be exported: graphs are made of CSNs (learner.name 'csn')")
+    if learner.passes > 1:
+        raise ValueError(
+            f"a support that is described {learner.passes} times cannot be exported: train with learner.passes=1"
+        )
     return learner
 
 

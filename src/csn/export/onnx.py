@@ -5,7 +5,8 @@
     episode.onnx    support, labels, queries -> logits
 
 The number of examples and of queries is free. Labels are 0, 1, ... without a gap; a class beyond the largest label has
-the logit -inf. The values of conditioning by gradients come from a graph of their backward pass.
+the logit -inf. The values of conditioning by gradients come from a graph of their backward pass. Sentences have a fixed
+number of steps, PAD where there is no word (csn.export.sentences).
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from csn import __version__
 from csn.core.model import CSN
 from csn.engine.checkpoint import write_atomically
 from csn.export.graphs import DescribeGraph, EpisodeGraph, PredictGraph, exportable, quiet_tracing
+from csn.export.sentences import padded
 from csn.learner import FewShotLearner
+from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 OPSET = 18
+STEPS = 32  # of a sentence
 SUPPORT, QUERIES = 4, 3  # examples that a graph is traced with; it takes any number
 
 
-def export_onnx(learner: FewShotLearner[Any], folder: Path, about: Mapping[str, Any] | None = None) -> list[Path]:
+def export_onnx(
+    learner: FewShotLearner[Any], folder: Path, about: Mapping[str, Any] | None = None, *, steps: int = STEPS
+) -> list[Path]:
     """Write the three graphs of a CSN into a folder.
 
     Parameters
@@ -39,19 +45,23 @@ def export_onnx(learner: FewShotLearner[Any], folder: Path, about: Mapping[str, 
         Made if it is not there.
     about:
         Further facts that the files carry, values that JSON can hold: how inputs are prepared, a threshold.
+    steps:
+        Of the sentences that a network of sentences takes, PAD among them.
 
     Returns
     -------
     The files.
     """
-    model = exportable(learner)
+    given = exportable(learner)
     _check_packages()
-    training = model.training
-    model.eval()
+    training = given.training
+    given.eval()
     try:
-        programs = _programs(model, {**_facts(model), **(about or {})})
+        model = padded(given) if _reads_sentences(given) else given
+        shape = input_shape(model, steps)
+        programs = _programs(model, shape, {**_facts(model, shape), **(about or {})})
     finally:
-        model.train(training)
+        given.train(training)
     paths = []
     for name, content in programs.items():
         write_atomically(folder / f"{name}.onnx", content)
@@ -59,11 +69,9 @@ def export_onnx(learner: FewShotLearner[Any], folder: Path, about: Mapping[str, 
     return paths
 
 
-def _programs(model: CSN, facts: Mapping[str, Any]) -> dict[str, bytes]:
-    shape = input_shape(model)
-    support = torch.rand(SUPPORT, *shape)
+def _programs(model: CSN, shape: tuple[int, ...], facts: Mapping[str, Any]) -> dict[str, bytes]:
+    support, queries = (_some_inputs(model, count, shape) for count in (SUPPORT, QUERIES))
     labels = torch.arange(SUPPORT) % model.way
-    queries = torch.rand(QUERIES, *shape)
     describe, predict = DescribeGraph(model), PredictGraph(model)
     keys, *values = (part.detach() for part in describe(support, labels))
     layers = [f"values_{t}" for t in range(len(values))]
@@ -187,26 +195,45 @@ def _convolution_backward(
     return into, None, None
 
 
-def input_shape(model: CSN) -> tuple[int, ...]:
-    """The shape of one example, or a ValueError for networks of sentences."""
-    spec = model.input_spec
-    if spec is None or spec.vocabulary is not None:
-        raise ValueError(
-            "networks of sentences cannot be exported, for they pack their words: export a run of cnn, resnet or ffn"
-        )
-    return tuple(spec.shape)
+def _reads_sentences(model: CSN) -> bool:
+    return model.input_spec is not None and model.input_spec.vocabulary is not None
 
 
-def _facts(model: CSN) -> dict[str, Any]:
+def input_shape(model: CSN, steps: int = STEPS) -> tuple[int, ...]:
+    """The shape of one example; of a sentence its number of steps."""
+    if model.input_spec is None:
+        raise ValueError("this learner does not say what it reads: build it with an input_spec")
+    if not _reads_sentences(model):
+        return tuple(model.input_spec.shape)
+    if steps < 2:
+        raise ValueError(f"sentences need 2 steps or more, got {steps}: give those of the windows that you will send")
+    return (steps,)
+
+
+def _some_inputs(model: CSN, count: int, shape: tuple[int, ...]) -> Tensor:
+    """Inputs to trace with; a sentence is words around one blank."""
+    if not _reads_sentences(model):
+        return torch.rand(count, *shape)
+    ids = torch.full((count, *shape), UNKNOWN)
+    ids[:, shape[0] // 2] = BLANK
+    return ids
+
+
+def _facts(model: CSN, shape: tuple[int, ...]) -> dict[str, Any]:
     """What somebody who has the files alone must know."""
-    return {
+    facts = {
         "csn.version": __version__,
+        "csn.opset": OPSET,
         "csn.way": model.way,
-        "csn.input": list(input_shape(model)),
+        "csn.input": list(shape),
         "csn.conditioning": "gradient" if model.conditioning.needs_graph else "df",
         "csn.labels": "0, 1, ... without a gap, at most csn.way of them; output l is label l",
         "csn.unused": "a class beyond the largest label has the logit -inf",
     }
+    if _reads_sentences(model):
+        words = f"word ids below csn.vocabulary; PAD is {PAD}, the one blank of a sentence is {BLANK}"
+        facts |= {"csn.vocabulary": model.input_spec.vocabulary, "csn.sentences": words}  # type: ignore[union-attr]
+    return facts
 
 
 def _check_packages() -> None:

@@ -46,7 +46,12 @@ class NeighbourKey(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(examples, T) -> (examples, d)."""
         check_sentences(x, self.embedding.vocabulary)
-        keys = self.layers(self.embedding(neighbour_ids(x, self.neighbours)))
+        _check_blanks(x)
+        return self.unchecked(x)
+
+    def unchecked(self, x: Tensor) -> Tensor:
+        """The same for sentences that are known to be right: a graph cannot look at their words."""
+        keys: Tensor = self.layers(self.embedding(_words_around(x, self.neighbours)))
         return keys if self.context is None else keys + self.context(self._mean_of_others(x))
 
     def _mean_of_others(self, x: Tensor) -> Tensor:
@@ -60,12 +65,20 @@ class NeighbourKey(nn.Module):
 
 def neighbour_ids(x: Tensor, neighbours: int) -> Tensor:
     """The words around the blank, wherever in the row it is: (examples, T) -> (examples, 2 * neighbours)."""
-    blank = x == BLANK
-    if not bool((blank.sum(1) == 1).all()):
+    _check_blanks(x)
+    return _words_around(x, neighbours)
+
+
+def _check_blanks(x: Tensor) -> None:
+    if not bool(((x == BLANK).sum(1) == 1).all()):
         raise ValueError(f"keys come from the blank's neighbours: every sentence needs exactly one blank (id {BLANK})")
-    places = torch.arange(-neighbours, neighbours + 1, device=x.device)
-    places = places[places != 0] + neighbours  # in the padded row, from the blank's
-    return F.pad(x, (neighbours, neighbours), value=PAD).gather(1, blank.int().argmax(1)[:, None] + places)
+
+
+def _words_around(x: Tensor, neighbours: int) -> Tensor:
+    before = torch.arange(neighbours, device=x.device)  # in the padded row, from the blank's
+    places = torch.cat([before, before + neighbours + 1])
+    blank = (x == BLANK).int().argmax(1)
+    return F.pad(x, (neighbours, neighbours), value=PAD).gather(1, blank[:, None] + places)
 
 
 @dataclass(frozen=True)
