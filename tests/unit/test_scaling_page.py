@@ -22,7 +22,7 @@ def test_the_tables_are_those_of_the_result_file():
 
 
 def test_what_is_said_of_streaming_is_in_its_file():
-    found, page = content("streaming"), " ".join(scaling.PAGE.read_text(encoding="utf-8").split())
+    [found], page = content("streaming")["rows"], " ".join(scaling.PAGE.read_text(encoding="utf-8").split())
     for said in (
         f"{found['images']:,} JPEG images ({found['megabytes on disk']} MB",
         f"in {found['seconds to list']:.0f} seconds",
