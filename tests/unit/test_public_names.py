@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import csn
@@ -56,6 +58,50 @@ def test_help_and_lists_load_neither_torch_nor_any_part(arguments):
     run = modules_after(f"exec({call!r})")
     assert not {"torch", "numpy", "rich", "matplotlib", "sklearn"} & run
     assert not {name for name in run if name.startswith(("csn.core", "csn.networks", "csn.engine"))}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "list"], ["data", "list"]])
+def test_help_and_lists_take_less_than_three_tenths_of_a_second(arguments):
+    before = os.times()
+    subprocess.run([sys.executable, "-m", "csn", *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    assert processor < 0.3
+
+
+def test_importing_csn_takes_less_than_fifty_milliseconds():
+    program = "import time; before = time.process_time(); import csn; print(time.process_time() - before)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 0.05
+
+
+_PREDICT = """
+import sys, torch
+drawn = []
+def noted(draw):
+    def wrapper(self, *args, **options):
+        drawn.extend([draw.__name__] if self.device.type != "meta" else [])
+        return draw(self, *args, **options)
+    return wrapper
+for name in ("normal_", "uniform_"):
+    setattr(torch.Tensor, name, noted(getattr(torch.Tensor, name)))
+from csn.cli.main import main
+assert main(["predict", "task.csn", "drawing.png", "--threads", "1"]) == 0
+assert not drawn, drawn
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_csn_predict_imports_no_training_and_initialises_no_weights(tmp_path):
+    drawings = (np.random.default_rng(0).random((2, 28, 28)) < 0.2).astype(np.float32)
+    csn.FewShotClassifier().fit(drawings, ["a", "b"]).save(tmp_path / "task.csn")
+    Image.fromarray((255 * (1 - drawings[0])).astype(np.uint8)).save(tmp_path / "drawing.png")
+    run = subprocess.run([sys.executable, "-c", _PREDICT], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "drawing.png" in run.stdout
+    modules = set(run.stderr.split())
+    assert "csn.networks.resnet" in modules  # the key function of the shipped weights
+    unwanted = {"csn.engine.run", "csn.engine.train", "csn.networks.lstm", "csn.plots", "csn.experiments", "matplotlib"}
+    assert not unwanted & modules
 
 
 class OneLayer(csn.BaseLearner):

@@ -7,14 +7,16 @@ import json
 from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from csn.engine.checkpoint import digest, load_checkpoint
 from csn.engine.models import input_spec, open_model
-from csn.engine.run import TrainedRun
 from csn.learner import FewShotLearner, InputSpec
+
+if TYPE_CHECKING:
+    from csn.engine.run import TrainedRun
 
 SUFFIX = ".safetensors"
 INK = InputSpec((1, 28, 28))
@@ -49,6 +51,8 @@ def shipped_threshold(name: str, shots: int = 1) -> float:
 
 def shipped_run(name: str, *, attention: str | None = None) -> TrainedRun:
     """The run that a model of the package is from, as far as its weights tell."""
+    from csn.engine.run import TrainedRun  # all of training, which no classifier needs
+
     with _shipped(name) as path:
         learner, config, metadata = open_model(path, attention=attention)
         origin = {key: metadata[key] for key in ("command", "commit", "date", "machine")}

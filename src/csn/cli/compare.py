@@ -24,6 +24,8 @@ from csn.experiments.tables.budget import read_seconds
 from csn.plots.drawing import png
 from csn.plots.episodes import comparison_figure
 
+SAME_FOR_ALL = ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")  # options of all learners
+
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The arguments of `csn compare`."""
@@ -67,10 +69,8 @@ def compare(options: argparse.Namespace) -> int:
     if options.results is not None:
         check_committed("a kept comparison")
     seconds = None if options.budget is None else read_seconds(options.budget)
-    setting = {
-        name: getattr(options, name) for name in ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")
-    }
-    contenders = comparing.contenders(options.presets, data=data_name(options.data), **setting)
+    same_for_all = {name: getattr(options, name) for name in SAME_FOR_ALL}
+    contenders = comparing.contenders(options.presets, data=data_name(options.data), **same_for_all)
     device, loaded = prepare_machine(options), load(contenders[0].config.data)
     about = f"{loaded.name}, {options.way}-way {options.shot}-shot"
     folder = options.out or Path("runs/compare") / f"{loaded.name}-{options.way}w{options.shot}s"

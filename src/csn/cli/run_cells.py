@@ -101,7 +101,7 @@ def run_all(
 
 
 def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
-    """The first cell for which no running one is just learning the names; the first of all if there is none such."""
+    """The first cell whose pretraining no running one is doing; the first of all if there is none such."""
     pretraining = [
         each.cell.config
         for each in running

@@ -35,7 +35,7 @@ def read_seconds(text: str) -> float:
 def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
     """The same cell with as many training tasks as take about `seconds`, validations included.
 
-    per_task and validation: seconds of a training task and of a validation. What names classes first comes on top.
+    per_task and validation: seconds of a training task and of a validation. Pretraining comes on top.
     """
     train = cell.config.train
     least = validation + per_task * train.tasks_per_step
