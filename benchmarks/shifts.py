@@ -42,7 +42,7 @@ from csn.engine.origin import commit, origin
 from csn.learner import FewShotLearner
 from csn.networks.ffn import FFNOptions, MLPKey
 from csn.plots.drawing import png
-from csn.plots.shifts import STYLES, shifts_figure
+from shift_pictures import STYLES, shifts_figure
 
 UNITS, LAYERS, KEY, BATCH, RATE = 64, 4, 32, 32, 3e-3
 TEST_TASKS, TEST_SEED = 600, 2 * 10**6  # training seeds are far below

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from torch import Tensor, tensor
 
 from csn.cli import main as cli
+from csn.cli.sentences import class_table, sentence_tables
 from csn.data.source import EpisodeSource
 from csn.data.text.toy_language import load_toy_language
 from csn.episode import Episode, Examples
@@ -22,9 +23,7 @@ from csn.plots.episodes import learning_curve
 from csn.plots.sentences import (
     Sentence,
     SentenceTask,
-    class_table,
     sentence_figure,
-    sentence_tables,
     sentence_task,
 )
 

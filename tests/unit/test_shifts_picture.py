@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from csn.plots.shifts import STYLES, shifts_figure
+from shift_pictures import STYLES, shifts_figure
 
 pytest.importorskip("matplotlib")
 

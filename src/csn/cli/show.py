@@ -7,6 +7,7 @@ from pathlib import Path
 
 from csn.cli.arguments import DATA_HELP, add_bad_files
 from csn.cli.data import chosen_data, load
+from csn.cli.sentences import class_table, sentence_tables
 from csn.cli.terminal import console, or_default, say
 from csn.config import DataConfig
 from csn.data.source import EpisodeSource
@@ -16,7 +17,6 @@ from csn.engine.run import check_vocabulary, open_run
 from csn.experiments.run_page import task_figure, task_in_words
 from csn.plots.drawing import png
 from csn.plots.episodes import contact_sheet
-from csn.plots.sentences import class_table, sentence_tables
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

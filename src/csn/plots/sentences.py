@@ -1,4 +1,4 @@
-"""Tasks of blanked words to look at, on a page and in the terminal: sentences under each other, blank under blank."""
+"""Tasks of blanked words to look at: sentences under each other, blank under blank."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 from torch import Tensor
 
-from csn.data.source import ClassExamples
 from csn.episode import Episode
 from csn.learner import FewShotLearner
 from csn.networks.sentences import BLANK, PAD, known
@@ -92,7 +87,7 @@ def sentence_task(
     if episode.tasks != 1:
         raise ValueError(f"a picture shows one task, got a batch of {episode.tasks}: show them one at a time")
     support, queries = (
-        [_sentence(x, int(y), vocabulary) for x, y in zip(part.x[0], part.y[0], strict=True)]
+        [sentence_in_words(x, int(y), vocabulary) for x, y in zip(part.x[0], part.y[0], strict=True)]
         for part in (episode.support, episode.query)
     )
     if learner is None:
@@ -106,7 +101,7 @@ def sentence_task(
     return SentenceTask(tuple(names), support, queries, found, weighs)
 
 
-def _sentence(row: Tensor, label: int, vocabulary: Sequence[str]) -> Sentence:
+def sentence_in_words(row: Tensor, label: int, vocabulary: Sequence[str]) -> Sentence:
     """A row of word ids in words; a row without a blank is a word that the learner was told."""
     ids = [i for i in known(row).tolist() if i != PAD]
     if BLANK not in ids:
@@ -116,46 +111,12 @@ def _sentence(row: Tensor, label: int, vocabulary: Sequence[str]) -> Sentence:
     return Sentence(before, after, label)
 
 
-def sentence_tables(task: SentenceTask, *, title: str = "", width: int = 100) -> Group:
-    """The task for a terminal of some width; weights are summed over the sentences of each label."""
-    room = 34 + (4 * len(task.names) if task.answers else 0)  # for everything but the sentences
-    side = min(SIDE, max(10, (width - room) // 2))
-    support, queries = _table(title, "label", "word"), _table("", "", "answer" if task.answers else "word")
-    for sentence in task.support:
-        support.add_row(str(sentence.label), Text(task.names[sentence.label]), *_around(sentence, side))
-    if task.answers:
-        queries.add_column(" ".join(f"{label:3}" for label in range(len(task.names))), justify="right", no_wrap=True)
-    for number, sentence in enumerate(task.queries):
-        word = task.names[sentence.label]
-        if not task.answers:
-            queries.add_row("", Text(word), *_around(sentence, side))
-            continue
-        answer = task.answers[number]
-        right = answer.label == sentence.label
-        said = f"{task.names[answer.label]} {100 * answer.probability:.0f} %" + ("" if right else f", is {word}")
-        weights = " ".join(f"{100 * weight:3.0f}" for weight in task.by_label(answer))
-        mark = Text(RIGHT if right else WRONG, style=BLUE if right else ORANGE)
-        queries.add_row(mark, Text(said), *_around(sentence, side), weights)
-    parts: list[Table | Text] = [support, Text(), queries]
-    if task.answers:
-        parts.append(Text(f"The columns on the right: {task.weighs}, by label, in %."))
-    return Group(*parts)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(*columns, title=title or None, box=None, title_justify="left", pad_edge=False)
-    table.add_column("sentence", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    return table
-
-
-def _around(sentence: Sentence, side: int = SIDE) -> tuple[Text, Text, Text]:
-    """As plain text (a word may look like markup): what fits before the blank, the blank, what fits after it."""
+def around(sentence: Sentence, side: int = SIDE) -> tuple[str, str, str]:
+    """What fits before the blank, the blank, what fits after it."""
     before, after = sentence.before, sentence.after
     before = before if len(before) <= side else "…" + before[1 - side :]
     after = after if len(after) <= side else after[: side - 1] + "…"
-    return Text(before), Text(GAP_MARK), Text(after)
+    return before, GAP_MARK, after
 
 
 def sentence_figure(task: SentenceTask, *, title: str = "") -> Figure:
@@ -191,7 +152,7 @@ def sentence_figure(task: SentenceTask, *, title: str = "") -> Figure:
 
 
 def _draw_sentence(axes: Axes, sentence: Sentence, y: float) -> None:
-    before, blank, after = (text.plain for text in _around(sentence))
+    before, blank, after = around(sentence)
     draw_text(axes, MIDDLE - 20, y, before, ha="right", size=8)
     draw_text(axes, MIDDLE, y, blank, ha="center", size=8, weight="bold", color=BLUE)
     draw_text(axes, MIDDLE + 20, y, after, size=8)
@@ -206,16 +167,3 @@ def _bars(task: SentenceTask, answer: Answer, truth: int, y: float) -> list[tupl
         shapes.append(((left + 1, y - full / 2, width - 2, full), TRACK, "none"))
         shapes.append(((left + 1, y + full / 2 - high, width - 2, high), INK if label == truth else FAINT, "none"))
     return shapes
-
-
-def class_table(classes: ClassExamples, vocabulary: Sequence[str], count: int, *, title: str = "") -> Table:
-    """`count` words spread evenly over a split, with the number of their sentences and the first of these."""
-    if not 1 <= count <= len(classes):
-        raise ValueError(f"a table shows 1 to {len(classes)} words of this split, got {count}")
-    table = _table(title, "word", "sentences")
-    starts = np.cumsum(classes.counts) - classes.counts
-    for c in np.linspace(0, len(classes) - 1, count).round().astype(int).tolist():
-        first = classes.x[int(starts[c])] if classes.counts[c] else None
-        sentence = Sentence("", "", c) if first is None else _sentence(first, c, vocabulary)
-        table.add_row(Text(classes.names[c]), str(classes.counts[c]), *_around(sentence))
-    return table
