@@ -108,7 +108,7 @@ class Grafted(BaseLearner):
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Eq. 1 in every named layer."""
-        call = Call(self._owner, len(features), shifts)
+        call = Call(self._owner, features.shape[0], shifts)  # len() would fix it in an exported graph
         with calling(call):
             self.network(features)
         if call.logits is None:
@@ -121,7 +121,7 @@ class Grafted(BaseLearner):
 
     def layer_output(self, name: str, x: Tensor) -> Any:
         """What a layer of the network gives for examples, without shifts; what is above it does not run."""
-        call = Call(self._owner, len(x), key=name)
+        call = Call(self._owner, x.shape[0], key=name)
         with calling(call):
             try:
                 self.network(self.stem(x))
@@ -159,7 +159,7 @@ class CheckedKey(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Keys as numbers of single precision or more."""
         keys = self.network(x)
-        if not isinstance(keys, Tensor) or keys.ndim < 2 or len(keys) != len(x) or not keys.is_floating_point():
+        if not isinstance(keys, Tensor) or keys.ndim < 2 or keys.shape[0] != x.shape[0] or not keys.is_floating_point():
             got = f"{keys.dtype} {tuple(keys.shape)}" if isinstance(keys, Tensor) else type(keys).__name__
             raise ValueError(
                 f"the key function must give real numbers (examples, d), {len(x)} rows for {len(x)} examples; got {got}"
