@@ -5,6 +5,7 @@ Everything is the processor's time of one thread, and contenders take turns with
 - `explain`, and what a request of the service asks for, against `predict_proba` and against a bare pass of the learner;
 - `predict_proba` of 25 queries at 80 classes against 20, in a tournament of a learner of 20 ways;
 - `fit` of a task after the first one, in milliseconds, for the shipped weights;
+- a request to `/predict`, client and server together, against a bare pass of the shipped weights;
 - a step of a loop of one's own against one of `csn train`.
 
     python benchmarks/doors.py [--repeats 9] [--out FILE]
@@ -14,11 +15,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import http.client
 import json
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import csn
+import service
 from csn.classifier.classifier import FewShotClassifier
 from csn.config import load_preset, merge
 from csn.data.registry import load_data
@@ -39,6 +44,9 @@ from csn.engine.run import new_trainer
 from csn.engine.train import StepReport, ValidationReport
 from csn.episode import Examples
 from csn.learner import FewShotLearner, InputSpec
+from csn.service.app import create_app
+from csn.service.limits import Limits
+from csn.service.server import bind, server
 from overhead import interleaved
 
 WAY, QUERIES = 5, 25
@@ -97,6 +105,39 @@ def fit_steps() -> dict[str, Callable[[], object]]:
     return {"fit": lambda: FewShotClassifier().fit(x, y), "transform": lambda: classifier.transform(x)}
 
 
+@contextmanager
+def request_steps() -> Iterator[dict[str, Callable[[], object]]]:
+    """A request with one picture to a server in a thread, and a bare pass of the same learner."""
+    classifier, limits = FewShotClassifier(unknown_threshold=0.5), Limits(requests_per_second=0)
+    files, x = service.drawings()
+    learner = classifier.blank().learner_
+    with torch.no_grad():
+        memory = learner.describe(Examples(x[None, ::2], torch.arange(WAY)[None]))
+
+    def bare() -> object:
+        with torch.no_grad():
+            return learner.predict(x[None, :1], memory)
+
+    with tempfile.TemporaryDirectory() as folder, bind("127.0.0.1", 0) as listener:
+        running = server(create_app(classifier, Path(folder), limits=limits), limits)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
+        task = service.call(connection, "POST", "/api/tasks", b"{}", "application/json")["id"]
+        for number, file in enumerate(files[::2]):
+            service.call(connection, "POST", f"/api/tasks/{task}/examples?label={number}", file, "image/png")
+        path = f"/api/tasks/{task}/predict"
+        try:
+            yield {
+                "shipped bare": bare,
+                "request": lambda: service.call(connection, "POST", path, files[1], "image/png"),
+            }
+        finally:
+            connection.close()
+            running.should_exit = True
+            thread.join()
+
+
 def _note(clock: list[float], report: StepReport | ValidationReport) -> None:
     if isinstance(report, StepReport):
         clock.append(time.process_time())
@@ -137,6 +178,7 @@ RATIOS = (
     ("explain", "bare"),
     ("80 classes", "20 classes"),
     ("fit", "transform"),
+    ("request", "shipped bare"),
     ("library", "command line"),
 )
 
@@ -150,6 +192,8 @@ def main() -> None:
     torch.set_num_threads(1)
     times: dict[str, list[float]] = {}
     for steps in (classifier_steps(), tournament_steps(), fit_steps()):
+        times |= interleaved(steps, options.repeats, time.process_time, 0.05)  # type: ignore[arg-type]
+    with request_steps() as steps:
         times |= interleaved(steps, options.repeats, time.process_time, 0.05)  # type: ignore[arg-type]
     times |= training_times(max(3, options.repeats // 2))
     rows = []
