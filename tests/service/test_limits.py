@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import time
@@ -125,6 +126,17 @@ def test_a_token_is_asked_for_where_somebody_has_something_to_lose(tmp_path):
         for wrong in ("Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "s3cret", "Bearer é".encode("latin-1")):
             assert error(http.get("/api/tasks", headers={"Authorization": wrong})) == (401, "token_needed")
         assert http.get("/api/tasks", headers={"Authorization": "Bearer s3cret"}).json() == []
+
+
+@pytest.mark.parametrize("given", ["secret", "s", "secreT", "x" * 5000, "s\xe9cret"])
+def test_how_long_a_wrong_token_takes_says_nothing_about_the_right_one(tmp_path, monkeypatch, given):
+    """Every token is compared as a whole: the time does not tell how much of it was right."""
+    compared, compare = [], secrets.compare_digest
+    monkeypatch.setattr("csn.service.guard.secrets.compare_digest", lambda *two: compared.append(two) or compare(*two))
+    with client(tmp_path, token="secret") as http:
+        answer = http.get("/api/tasks", headers={"Authorization": f"Bearer {given}".encode("latin1")})
+    assert answer.status_code == (200 if given == "secret" else 401)
+    assert compared == [(given.encode(), b"secret")]
 
 
 def test_only_hosts_of_this_server_are_answered(tmp_path):
