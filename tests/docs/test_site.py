@@ -46,7 +46,8 @@ class Page(HTMLParser):
             self.anchors.add(place)
         if tag in ("a", "link", "img", "script", "iframe") and (link := given.get("href") or given.get("src")):
             self.links.append(link)
-        if tag == "img" and not given.get("alt"):
+        # The gallery's small pictures stand next to the titles that say what they show.
+        if tag == "img" and not given.get("alt") and not ("alt" in given and "_thumb." in (given.get("src") or "")):
             self.mute.append(given.get("src") or "")
         self.viewport |= tag == "meta" and given.get("name") == "viewport"
 
