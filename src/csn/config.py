@@ -103,7 +103,7 @@ class TrainConfig:
     optimizer: "adam", or "sgd" with `momentum`.
     learning_rate: at the start.
     momentum: of SGD.
-    schedule: "constant", or "cosine" for a decay to 0.
+    schedule: "constant"; "cosine" for a decay to 0; or "halving" every 2,000 tasks.
     clip: the largest absolute value of a gradient, None for no limit.
     augment: strength of random distortions of training images.
     validate_every: tasks.
@@ -120,7 +120,7 @@ class TrainConfig:
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: float = 1e-3
     momentum: float = 0.9
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine", "halving"] = "constant"
     clip: float | None = None
     augment: float = 0.0
     validate_every: int = 2000

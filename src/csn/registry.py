@@ -40,6 +40,8 @@ PARTS: Mapping[PartKind, Mapping[str, str]] = {
     },
     "key": {
         "network": "csn.core.parts:NetworkKey",
+        "four-blocks": "csn.networks.plain_keys:FourBlocksOptions",
+        "pixels": "csn.networks.plain_keys:PixelsOptions",
         "residual": "csn.networks.residual:ResidualKeyOptions",
         "neighbours": "csn.networks.neighbours:NeighbourKeyOptions",
         "context": "csn.networks.neighbours:ContextKeyOptions",

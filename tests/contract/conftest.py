@@ -169,6 +169,7 @@ LEARNERS = [
     baseline("siamese", IMAGE, SiameseOptions()),
     baseline("siamese-ffn", (6,), SiameseOptions(), FFN_10),
     baseline("maml-group-2", IMAGE, MAMLOptions(test_steps=2), CNNOptions(filters=16, norm="group"), symmetric=False),
+    baseline("maml-support", IMAGE, MAMLOptions(), CNNOptions(filters=8, norm="support"), symmetric=False),
     baseline("maml-ffn-one-2", (6,), MAMLOptions(order="first", rate="one", inner_steps=2), FFN_10, symmetric=False),
     baseline("maml-ffn-each", (2, 3), MAMLOptions(rate="each", inner_rate=0.1), FFN_10, symmetric=False),
     Case("snail", small_snail, (6,), ordered=True, steps=240),

@@ -19,7 +19,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("norm", ["group", "none"])
+@pytest.mark.parametrize("norm", ["group", "none", "support", "transductive"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loop_over_tasks_changes_nothing(monkeypatch, kind, norm):
     torch.manual_seed(0)

@@ -71,6 +71,30 @@ def test_the_baselines_of_table_2_are_planned_on_the_stand_in_too():
     assert asked == wanted | {("matching", "full context", size) for size in both} | {("metanet", "", "5w1s")}
 
 
+def test_figures_2_and_3_have_five_seeds_and_every_paper_row_of_language_three():
+    figures = {cell.config.preset: cell.seeds for cell in plan("ablation") if cell.config.recipe == "paper"}
+    assert figures == dict.fromkeys(figures, 5)
+    assert {preset.rpartition("-")[0] for preset in figures} == {"adacnn-32", "adalstm-1"}
+    for table in ("penn-treebank", "penn-treebank-masked"):
+        papers = [cell for cell in plan(table, seeds=1) if cell.config.recipe == "paper"]
+        assert {cell.seeds for cell in papers} == {3}
+        assert {cell.config.preset for cell in papers} >= set(published()["penn-treebank"]) - {"lstm-lm"}
+
+
+def test_baselines_have_rows_with_their_authors_recipes():
+    cells = {cell.name: cell for cell in plan("omniglot")}
+    assert cells["omniglot-5w1s-maml-plus"].config.network.norm == "support"
+    assert cells["omniglot-5w1s-maml-plus"].config.learner.test_steps == 3
+    assert cells["omniglot-5w1s-maml-plus-transductive"].config.network.norm == "transductive"
+    assert cells["omniglot-20w1s-maml-plus"].config.learner.inner_steps == 5
+    assert cells["omniglot-5w1s-meta-sgd-plus"].config.learner.rate == "each"
+    assert cells["omniglot-60w1s-prototypical-paper"].config.key.name == "four-blocks"
+    assert [test.size for test in cells["omniglot-60w1s-prototypical-paper"].tests] == ["5w1s", "20w1s"]
+    assert cells["omniglot-5w1s-mann-paper"].config.key.name == "pixels"
+    (oracle,) = plan("penn-treebank", rows=["lstm-lm"])
+    assert {test.size for test in oracle.tests} == {"5w1s", "5w2s", "5w3s"}
+
+
 def test_other_test_tasks_have_files_of_their_own():
     (cell,) = plan("omniglot", rows=["adacnn-df", "paper", "20w1s"])
     assert [cell.result(test) for test in cell.tests] == [
@@ -89,7 +113,7 @@ def test_our_models_are_in_every_table_of_the_paper(table):
 
 
 def test_the_ablations_have_one_budget_a_network_and_the_arms_of_section_4_3():
-    cells = plan("ablation")
+    cells = plan("ablation", seeds=1)
     for base, recipe in (("adacnn-32", "paper"), ("adacnn", "plus"), ("adalstm-1", "plus"), ("adalstm-1", "paper")):
         of_base = [cell for cell in cells if cell.config.preset.startswith(base) and cell.config.recipe == recipe]
         assert len({cell.config.train for cell in of_base}) == 1
@@ -102,7 +126,7 @@ def test_the_ablations_have_one_budget_a_network_and_the_arms_of_section_4_3():
 def test_rows_choose_by_any_of_a_kind_and_by_all_kinds():
     chosen = plan("omniglot", rows=["adacnn-df", "adacnn-gradient", "paper", "5w1s"])
     assert [cell.name for cell in chosen] == ["omniglot-5w1s-adacnn-df-paper", "omniglot-5w1s-adacnn-gradient-paper"]
-    assert [cell.arm for cell in plan("ablation", rows=["raw beta", "plus"])] == 4 * ["raw beta"]
+    assert [cell.arm for cell in plan("ablation", rows=["raw beta", "plus"], seeds=1)] == 4 * ["raw beta"]
     with pytest.raises(ValueError, match=r"omniglot has no row 'adalstm': there are 20w1s, .*adacnn-df, .* files"):
         plan("omniglot", rows=["adalstm"])
     with pytest.raises(ValueError, match=r"no table 'imagenet': choose one of omniglot, mini-imagenet, .*ablation"):
@@ -212,8 +236,8 @@ def test_other_data_are_for_the_rows_of_the_table_s_own():
 
 def test_other_data_are_for_the_rows_that_take_any(monkeypatch):
     """Figure 2 of the paper on a stand-in of Mini-ImageNet, and not the rows of Omniglot or of sentences."""
-    own = [cell for cell in plan("ablation") if cell.config.data.name == "mini-imagenet"]
-    cells = plan("ablation", data="tiny-imagenet-fewshot")
+    own = [cell for cell in plan("ablation", seeds=1) if cell.config.data.name == "mini-imagenet"]
+    cells = plan("ablation", data="tiny-imagenet-fewshot", seeds=1)
     assert [cell.config.data.name for cell in cells] == 8 * ["tiny-imagenet-fewshot"]
     assert [cell.name for cell in cells] == [
         cell.name.replace("mini-imagenet", "tiny-imagenet-fewshot", 1) for cell in own

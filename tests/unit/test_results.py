@@ -80,6 +80,7 @@ def test_a_result_can_be_checked(path: Path) -> None:
     assert {"command", "commit", "date", "machine", "config", "trained", "accuracies"} <= set(result)
     assert {"command", "commit", "validation", "validation_curve", "seconds_in_all"} <= set(result["trained"])
     check_summary(result)
+    assert not Path(result["trained"].get("run", "")).is_absolute()  # a folder of one machine's tells nobody anything
     curve = dict(result["trained"]["validation_curve"])
     assert result["trained"]["validation"] == pytest.approx(curve[result["trained"]["tasks"]])
     if "perplexity" not in result["trained"]:  # which a language model is chosen by

@@ -3,8 +3,9 @@
 `b` tasks, `n` support examples, `m` queries, `C` ways. A task's parameters are a value like any other: `torch.func`
 computes them as a function of the initialisation and vectorises that function over tasks, or a loop over tasks does.
 
-No batch norm. The original normalises the queries of a test task by their joint statistics, which makes an answer
-depend on the other queries (transduction); group norm, or none, keeps every query on its own, in training as in test.
+No batch norm of running averages: a task's parameters come from a handful of examples. `network.norm` is "support",
+by whose statistics every query is answered on its own; "transductive", as published, where the queries of a task share
+theirs (`csn.networks.task_norm`); group norm; or none.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from csn.core.parts import LearnerOptions, Parts
 from csn.episode import Examples, check_examples, check_finite, check_same_tasks, support_way
 from csn.learner import FewShotLearner, ordinary, out_of_inference_mode
 from csn.networks.cnn import native_norms
+from csn.networks.task_norm import TaskNorm, support_first
 
 Parameters = dict[str, Tensor]
 Order = Literal["first", "second"]
@@ -31,10 +33,14 @@ Rate = Literal["fixed", "one", "each"]
 
 
 class Adapted(NamedTuple):
-    """Parameters of the network for each task, (b, *shape) by name, and the task's way."""
+    """Parameters of the network for each task, (b, *shape) by name, and the task's way.
+
+    support: (b, n, *input) its examples, where the network normalises by them.
+    """
 
     parameters: Parameters
     way: int
+    support: Tensor | None = None
 
 
 class MAML(FewShotLearner[Adapted]):
@@ -67,9 +73,10 @@ class MAML(FewShotLearner[Adapted]):
         if any(isinstance(module, _BatchNorm) for module in network.modules()):
             raise ValueError(
                 "MAML takes no batch norm: the parameters of a task come from a handful of examples, and statistics of "
-                "the queries would make each answer depend on the others. Use group norm or none (network.norm=group)"
+                "the queries would make each answer depend on the others. Use network.norm=support, group or none"
             )
         self.network, self.way, self.order = network, way, order
+        self.reads_support = any(isinstance(module, TaskNorm) for module in network.modules())
         self.inner_steps, self.test_steps, self.inner_rate = inner_steps, test_steps, inner_rate
         self.rates = nn.ParameterList(_initial_rates(rate, inner_rate, list(network.parameters())))
 
@@ -84,19 +91,31 @@ class MAML(FewShotLearner[Adapted]):
                 return self.adapted(x, y, way)
 
             if self._goes_one_by_one(x):
-                return Adapted(stacked([adapt(*task) for task in zip(x, y, strict=True)]), way)
-            return Adapted(vmap(adapt, randomness="different")(x, y), way)
+                return self._task(stacked([adapt(*task) for task in zip(x, y, strict=True)]), way, x)
+            return self._task(vmap(adapt, randomness="different")(x, y), way, x)
 
     def predict(self, x: Tensor, task: Adapted) -> Tensor:
         """f_{theta'_i} on the queries of task i: (b, m, *input) -> (b, m, way)."""
         check_finite(x)
         check_same_tasks(x, next(iter(task.parameters.values())))
+        n = 0
+        if task.support is not None:
+            check_same_shape(x, task.support)
+            x, n = torch.cat([task.support, x], dim=1), task.support.shape[1]
+
+        def call(parameters: Parameters, x: Tensor) -> Tensor:
+            return self._call(parameters, x, n)[n:]
+
         if self._goes_one_by_one(x):
             with native_norms():
-                logits = torch.stack([self._call(of_task(task.parameters, i), x[i]) for i in range(len(x))])
+                logits = torch.stack([call(of_task(task.parameters, i), x[i]) for i in range(len(x))])
         else:
-            logits = vmap(self._call, randomness="different")(task.parameters, x)
+            logits = vmap(call, randomness="different")(task.parameters, x)
         return logits[..., : task.way]
+
+    def _task(self, parameters: Parameters, way: int, x: Tensor) -> Adapted:
+        """What a task is, with its support x (b, n, *input) where the network reads it."""
+        return Adapted(parameters, way, x if self.reads_support else None)
 
     def adapted(self, x: Tensor, y: Tensor, way: int) -> Parameters:
         """theta' <- theta' - alpha grad_theta' L(f_theta'), from theta on, for one task: x (n, *input), y (n,)."""
@@ -131,11 +150,12 @@ class MAML(FewShotLearner[Adapted]):
 
     def _loss(self, parameters: Parameters, x: Tensor, y: Tensor, way: int) -> Tensor:
         """L of eq. 3: cross-entropy over the task's classes; outputs beyond them are cut off."""
-        return F.cross_entropy(self._call(parameters, x)[:, :way], y)
+        return F.cross_entropy(self._call(parameters, x, len(x))[:, :way], y)
 
-    def _call(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """f_theta'(x), for one task."""
-        return functional_call(self.network, parameters, (x,))
+    def _call(self, parameters: Parameters, x: Tensor, support: int = 0) -> Tensor:
+        """f_theta'(x), for one task, whose support comes first: so many examples."""
+        with support_first(support):
+            return functional_call(self.network, parameters, (x,))
 
     def _alphas(self) -> list[Tensor | float]:
         """The inner rate of every parameter of the network."""
@@ -143,6 +163,15 @@ class MAML(FewShotLearner[Adapted]):
         if len(self.rates) == 0:
             return [self.inner_rate] * count
         return [self.rates[0]] * count if self.rates[0].ndim == 0 else list(self.rates)
+
+
+def check_same_shape(x: Tensor, support: Tensor) -> None:
+    """Raise ValueError unless queries (b, m, *input) are of the shape of a support (b, n, *input)."""
+    if x.shape[2:] != support.shape[2:]:
+        raise ValueError(
+            f"queries have the shape of their task's support, {tuple(support.shape[2:])}, got {tuple(x.shape[2:])}: "
+            f"resize them"
+        )
 
 
 def of_task(parameters: Parameters, index: int) -> Parameters:

@@ -65,7 +65,8 @@ class MetaLSTM(MAML):
         way = support_way(support, way)
         check_examples(support, way, self.way)
         with out_of_inference_mode():
-            return Adapted(self._adapt(ordinary(support.x), ordinary(support.y), way), way)
+            x = ordinary(support.x)
+            return self._task(self._adapt(x, ordinary(support.y), way), way, x)
 
     def _adapt(self, x: Tensor, y: Tensor, way: int) -> dict[str, Tensor]:
         b = len(y)

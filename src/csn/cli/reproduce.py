@@ -102,7 +102,9 @@ def reproduce(options: argparse.Namespace) -> int:
     _check_rows(options.rows, results)
     everything = plan(options.table, seeds=options.seeds, data=data, changes=options.changes)
     cells = plan(options.table, rows=options.rows, seeds=options.seeds, data=data, changes=options.changes)
-    open_cells = cells if options.again else _without_results(cells, results)
+    open_cells, problems = (cells, []) if options.again else _without_results(cells, results)
+    if problems and (not options.dry_run or options.print_commands is not None):
+        raise ValueError("\n".join(problems))
     if not options.dry_run or options.budget is not None:
         for cell in open_cells:
             check_precision(cell.config.precision, torch.device("cpu"))
@@ -113,6 +115,8 @@ def reproduce(options: argparse.Namespace) -> int:
         say(as_text(commands, options.print_commands))
         return 0
     _show_plan(cells, open_cells, options, results)
+    if problems:
+        raise ValueError("\n".join(problems))
     if options.dry_run:
         return 0
     failed: dict[str, str] = {}
@@ -154,17 +158,16 @@ def _check_rows(rows: Sequence[str], results: Path) -> None:
             raise ValueError(f"{path} is not in {results}, whose cells --rows chooses from: name one there")
 
 
-def _without_results(cells: Sequence[Cell], results: Path) -> list[Cell]:
-    """Cells that lack a result; a ValueError that names all files which stand in the place of one."""
+def _without_results(cells: Sequence[Cell], results: Path) -> tuple[list[Cell], list[str]]:
+    """Cells that lack a result, and what is wrong with the files that stand in the place of one."""
     found, problems = [], []
     for cell in cells:
         try:
             found += [cell] if cell.missing(results) else []
         except ValueError as error:
+            found.append(cell)
             problems.append(str(error))
-    if problems:
-        raise ValueError("\n".join(problems))
-    return found
+    return found, problems
 
 
 def _check_writable(folder: Path) -> None:
@@ -303,7 +306,7 @@ def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argpa
     for header in ("tasks", "results", "trained on"):
         table.add_column(header, no_wrap=True)
     for cell in cells:
-        there = len(cell.tests) - len(cell.missing(results, again=options.again))
+        there = len(cell.tests) - len(cell.missing(results, again=True))
         todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
         table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}", _trained_on(cell, results))
     console.print(table)

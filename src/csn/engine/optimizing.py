@@ -9,6 +9,8 @@ from torch import nn
 
 from csn.config import TrainConfig
 
+HALVED_EVERY = 2000  # tasks, with the schedule "halving" (Snell et al., 2017)
+
 
 def check_counts(config: TrainConfig) -> None:
     """Raise ValueError if there is nothing to train or to choose a model on."""
@@ -43,4 +45,6 @@ def learning_rate(config: TrainConfig, tasks: int) -> float:
     """The rate after a number of tasks."""
     if config.schedule == "constant":
         return config.learning_rate
+    if config.schedule == "halving":
+        return config.learning_rate * 0.5 ** (tasks // HALVED_EVERY)
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * tasks / config.tasks))

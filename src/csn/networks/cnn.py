@@ -22,12 +22,16 @@ from csn.core.neurons import RELU, ShiftRule, shifted_activation, shifted_logits
 from csn.core.parts import NetworkOptions, image_shape
 from csn.learner import InputSpec
 from csn.networks.precision import Precision, convolving_in
+from csn.networks.task_norm import STATISTICS, TaskNorm
 
-Norm = Literal["none", "batch", "group"]
+Norm = Literal["none", "batch", "group", "support", "transductive"]
 
 
 class ConvStack(nn.Module):
-    """Convolution, normalisation, ReLU, pooling, `layers` times over: (examples, channels, h, w) -> the same kind."""
+    """Convolution, normalisation, ReLU, pooling, `layers` times over: (examples, channels, h, w) -> the same kind.
+
+    ceil: whether pooling keeps a last odd row and column.
+    """
 
     def __init__(
         self,
@@ -38,9 +42,10 @@ class ConvStack(nn.Module):
         norm: Norm = "none",
         dropout: float = 0.0,
         precision: Precision = "float32",
+        ceil: bool = True,
     ) -> None:
         super().__init__()
-        self.precision = precision
+        self.precision, self.ceil = precision, ceil
         sizes = [channels] + [filters] * layers
         self.convolutions = nn.ModuleList(
             nn.Conv2d(i, o, kernel_size=3, padding=1, bias=norm == "none") for i, o in itertools.pairwise(sizes)
@@ -53,7 +58,7 @@ class ConvStack(nn.Module):
         h = channels_last(self.dropout(x))
         with convolving_in(self.precision, x.device):
             for convolution, norm in zip(self.convolutions, self.norms, strict=True):
-                h = F.relu(pool(norm(convolution(h))))
+                h = F.relu(pool(norm(convolution(h)), self.ceil))
         return h.to(x.dtype)
 
 
@@ -155,7 +160,8 @@ class CNNOptions(NetworkOptions):
 
     filters: of every convolution.
     dropout: rates for the base learner's input and the inputs of its last convolution and its softmax layer.
-    norm: after the convolutions that no shift reaches, and after those of the key function.
+    norm: after the convolutions that no shift reaches, and after those of the key function; "support" and
+        "transductive" are for networks whose parameters a task adapts (`csn.networks.task_norm`).
     precision: in which those convolve.
     shared_stem: the convolutions that no shift reaches are the key function's first ones, too.
     """
@@ -214,9 +220,9 @@ def channels_last(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
-def pool(x: Tensor) -> Tensor:
+def pool(x: Tensor, ceil: bool = True) -> Tensor:
     """2x2 max pooling. Five of them on 28x28 need the ceiling: 28-14-7-4-2-1."""
-    return F.max_pool2d(x, 2, ceil_mode=True)
+    return F.max_pool2d(x, 2, ceil_mode=ceil)
 
 
 def pooled_size(image: tuple[int, int, int], layers: int) -> int:
@@ -237,4 +243,6 @@ def normalisation(norm: Norm, filters: int) -> nn.Module:
         # Eight filters or more in a group: one filter on a map of one pixel would be normalised to a constant.
         groups = next(number for number in range(max(1, filters // 8), 0, -1) if filters % number == 0)
         return GroupNorm(groups, filters)
-    raise ValueError(f"unknown normalisation {norm!r}: choose none, batch or group")
+    if norm in STATISTICS:
+        return TaskNorm(filters, norm)
+    raise ValueError(f"unknown normalisation {norm!r}: choose none, batch, group, support or transductive")

@@ -16,6 +16,8 @@ from csn.experiments.records.published import by_its_authors, published, size_in
 from csn.presets import preset_names
 
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
+# Changes of a preset beside which a published number stands: readings of a paper, and what its authors did.
+BESIDE = ("pretrain.", "precision=", "norm=transductive", "until=blank", "context_steps=")
 PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset has none
 
 
@@ -99,13 +101,18 @@ class Result:
         if self.learner != TRAINED or elsewhere or self.sampling == "within-alphabet" or not self.read_as_trained:
             return False
         others = set(self.changes) - self._papers_own
-        return all(change.startswith(("pretrain.", "precision=")) for change in others)  # it stands beside any of them
+        return all(change.startswith(BESIDE) for change in others)
 
     @property
     def _papers_own(self) -> set[str]:
-        """Changes of its preset that the paper made too: a deep adaLSTM has fewer units at 3 shots (appendix A)."""
-        is_deep = self.preset.startswith("adalstm-2-")
-        return {"units=200"} if is_deep and self.content["config"]["data"]["shot"] == 3 else set()
+        """Changes of its preset that its paper made too: a deep adaLSTM has fewer units at 3 shots (appendix A), and
+        MAML more steps at 20 ways."""
+        data = self.content["config"]["data"]
+        if self.preset.startswith("adalstm-2-") and data["shot"] == 3:
+            return {"units=200"}
+        return (
+            {"inner_rate=0.1", "inner_steps=5", "test_steps=5"} if (self.preset, data["way"]) == ("maml", 20) else set()
+        )
 
     @property
     def read_as_trained(self) -> bool:

@@ -68,7 +68,10 @@ def plan(
     """
     known = tables()
     if table not in known:
-        raise ValueError(f"there is no table {table!r}: choose one of {', '.join(known)}")
+        raise ValueError(
+            f"there is no table {table!r}: choose one of {', '.join(known)}; what a task costs (appendix B) is measured "
+            f"by python benchmarks/timing.py"
+        )
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     if data is not None and data not in DATASETS and (label := DataConfig(data).label) in {*DATASETS, *known}:

@@ -1,0 +1,95 @@
+"""Embeddings as the authors of baselines have them: four blocks without a linear layer, and pixels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from csn.core.base_learner import he_initialise
+from csn.core.parts import KeyOptions, NetworkOptions, image_shape
+from csn.learner import InputSpec
+from csn.networks.cnn import CNNOptions, ConvStack, check_images
+
+BLOCKS = 4
+
+
+class FourBlocks(nn.Module):
+    """Four times convolution, normalisation, ReLU and 2x2 max pooling; the outputs are the embedding.
+
+    So have Vinyals et al. (2016), Snell et al. (2017) and Finn et al. (2017): 28 x 28 pixels become 1 x 1.
+    """
+
+    def __init__(self, image: tuple[int, int, int], options: CNNOptions) -> None:
+        super().__init__()
+        self.image = image
+        self.blocks = ConvStack(
+            image[0], options.filters, BLOCKS, norm=options.norm, precision=options.precision, ceil=False
+        )
+        he_initialise(self.modules())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(examples, channels, h, w) -> (examples, filters * (h // 16) * (w // 16))."""
+        check_images(x, self.image)
+        return self.blocks(x).flatten(1)
+
+
+@dataclass(frozen=True)
+class FourBlocksOptions(KeyOptions):
+    """Four blocks of convolution, with the filters and the normalisation of the network `cnn`.
+
+    size: numbers in an embedding; filters * (h // 16) * (w // 16), for nothing else comes out.
+    """
+
+    name: ClassVar[str] = "four-blocks"
+    size: int = 64
+
+    def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
+        """Of images."""
+        if not isinstance(network, CNNOptions):
+            raise ValueError(f"the key {self.name} stands beside the network cnn, got {network.name}: network.name=cnn")
+        image = image_shape(spec, f"key {self.name}")
+        size = network.filters * math.prod(side // 2**BLOCKS for side in image[1:])
+        if size != self.size or not size:
+            raise ValueError(
+                f"{network.filters} filters on {image[1]} x {image[2]} pixels leave {size} numbers after {BLOCKS} "
+                f"poolings, got key.size={self.size}: "
+                + (f"set key.size={size}" if size else "images need 16 pixels on a side")
+            )
+        return FourBlocks(image, network)
+
+
+class Pixels(nn.Module):
+    """Images as numbers, averaged over areas: (examples, channels, h, w) -> (examples, channels * side * side)."""
+
+    def __init__(self, image: tuple[int, int, int], side: int) -> None:
+        super().__init__()
+        self.image, self.side = image, side
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Row by row."""
+        check_images(x, self.image)
+        return F.adaptive_avg_pool2d(x, self.side).flatten(1)
+
+
+@dataclass(frozen=True)
+class PixelsOptions(KeyOptions):
+    """Pixels of a smaller image, as MANN's controller reads them (Santoro et al., 2016: 20 x 20).
+
+    size: how many of them, a square for each channel.
+    """
+
+    name: ClassVar[str] = "pixels"
+    asks_network: ClassVar[bool] = False
+    size: int = 400
+
+    def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
+        """Of images."""
+        image = image_shape(spec, f"key {self.name}")
+        side = math.isqrt(max(self.size, 0) // image[0])
+        if side < 1 or image[0] * side * side != self.size:
+            raise ValueError(f"key.size is {image[0]} x side x side pixels, got {self.size}: e.g. {image[0] * 20 * 20}")
+        return Pixels(image, side)
