@@ -69,8 +69,8 @@ def plan(
     known = tables()
     if table not in known:
         raise ValueError(
-            f"there is no table {table!r}: choose one of {', '.join(known)}; what a task costs (appendix B) is measured "
-            f"by python benchmarks/timing.py"
+            f"there is no table {table!r}: choose one of {', '.join(known)}; what a task costs (appendix B) is "
+            f"measured by python benchmarks/timing.py"
         )
     if seeds is not None and seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
