@@ -64,6 +64,8 @@ class FewShotLearner(nn.Module, ABC, Generic[Task]):
     """A task is one memory row per support example; `attend` says which rows an answer comes from."""
     attention: str | None = None
     """How it reads its memory, "soft" or "hard", if it has one."""
+    passes: int = 1
+    """How often a support is described. After more than once, a row of memory depends on the other examples."""
     input_spec: InputSpec | None = None
     """What it reads, if that is known."""
 

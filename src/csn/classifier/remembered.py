@@ -200,8 +200,7 @@ class Remembered:
         """Whether the learner makes something else than a TaskMemory of examples such as `x`."""
         if self._plain is None:
             example = self.inputs[0] if x is None else x
-            together = getattr(self.learner, "passes", 1) > 1  # a row then depends on the others
-            self._plain = together or not isinstance(self._described(example, 0)[0], TaskMemory)
+            self._plain = self.learner.passes > 1 or not isinstance(self._described(example, 0)[0], TaskMemory)
         return self._plain
 
     def _slots(self, c: int) -> set[int]:

@@ -12,7 +12,7 @@ import itertools
 import logging
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,6 @@ from csn.core.conditioning import write
 from csn.core.memory import DenseValues, TaskMemory
 from csn.core.model import CSN
 from csn.learner import FewShotLearner
-
-
-class MemoryTensors(NamedTuple):
-    """What a graph remembers of a task: keys (n, d), labels (n,), values (n, ...) of each adapted layer."""
-
-    keys: Tensor
-    labels: Tensor
-    values: tuple[Tensor, ...]
 
 
 class DescribeGraph(nn.Module):
