@@ -98,13 +98,16 @@ def test_nothing_below_the_engine_knows_progress_bars_processes_or_the_command_l
 
 
 def test_the_service_learns_and_recognises_through_the_classifier_alone():
-    """Beside it: pictures to show, the generator of samples, thresholds."""
+    """And through parts of it: pictures to show, thresholds, shifts; apart from it, the generator of samples."""
     allowed = {
         "csn.classifier.classifier",
         "csn.classifier.explanation",
         "csn.classifier.inputs",
+        "csn.classifier.neurons",
+        "csn.classifier.unknown",
         "csn.data.images.strokes",
         "csn.classifier.pretrained",
+        "csn.classifier.taskfile",
         "csn.classifier.thresholds",
         "csn.learner",
     }

@@ -34,6 +34,11 @@ class NeuronShift:
     classes: dict[Hashable, tuple[float, float]]
 
 
+def has_shifts(learner: object) -> bool:
+    """Whether a learner is a CSN, whose neurons are shifted."""
+    return isinstance(learner, CSN)
+
+
 @torch.no_grad()
 def neuron_shift(learner: CSN, inputs: Tensor, labels: Sequence[Hashable], query: Tensor) -> NeuronShift:
     """The learner's own layers on a query (1, *input), with and without the shifts that it reads from a memory.

@@ -12,9 +12,8 @@ from torch import Tensor
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.explanation import Explanation
 from csn.classifier.inputs import prepare
-from csn.classifier.neurons import NeuronShift, neuron_shift
+from csn.classifier.neurons import NeuronShift, has_shifts, neuron_shift
 from csn.classifier.unknown import has_own_threshold
-from csn.core.model import CSN
 from csn.service.errors import ServiceError
 from csn.service.images import is_picture, photo_jpeg, picture
 from csn.service.store import Example
@@ -105,7 +104,7 @@ def explained(classifier: FewShotClassifier, item: Any) -> Explanation:
 def neurons_of(classifier: FewShotClassifier, item: Any) -> NeuronShift:
     """The layers of a classifier of drawings before and after their shifts, among the most probable classes."""
     learner, labels = classifier.learner_, list(classifier.labels_)
-    if not isinstance(learner, CSN):
+    if not has_shifts(learner):
         raise ServiceError(409, "no_shifts", "this model shifts no neurons", "start the server with a CSN")
     found = explained(classifier, item).probabilities
     ranked = sorted(found, key=lambda label: -found[label])[: learner.way]
