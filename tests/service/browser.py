@@ -31,11 +31,12 @@ def launched(*more: str) -> Iterator[Browser]:
         browser.close()
 
 
-def open_page(browser: Browser, address: str, **options: Any) -> Page:
-    """The page, ready; whatever it complains about is in `page.complaints`."""
+def open_page(browser: Browser, address: str, *, init: str = "", **options: Any) -> Page:
+    """The page, ready; `init` is a script that runs before it. Whatever it complains about is in `page.complaints`."""
     context = browser.new_context(**{"reduced_motion": "reduce", "viewport": {"width": 1100, "height": 760}} | options)
     context.set_default_timeout(TIMEOUT)
     page = context.new_page()
+    page.add_init_script(init or "0")
     page.complaints = []  # type: ignore[attr-defined]
     page.on("pageerror", lambda error: page.complaints.append(str(error)))  # type: ignore[attr-defined]
     page.on("console", lambda line: page.complaints.append(line.text) if line.type == "error" else None)  # type: ignore[attr-defined]

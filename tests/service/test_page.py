@@ -172,6 +172,23 @@ def test_the_neurons_shift_on_demand(page):
     assert page.is_hidden("#neurons")
 
 
+def test_the_paper_does_not_move_under_the_pen(browser, address):
+    page = open_page(browser, address, viewport={"width": 390, "height": 800})
+    page.locator("#empty-samples .sample").first.click()
+    until(page, ".thumb", 16)
+    page.locator("#paper").scroll_into_view_if_needed()
+    box = page.locator("#paper").bounding_box()
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in circle(0.02)[0]]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=4)
+    page.wait_for_selector("#answer.live")
+    assert page.locator("#paper").bounding_box() == box
+    page.mouse.up()
+    page.context.close()
+
+
 def test_threads_go_round_the_cards(browser, address):
     for width in (390, 1280):
         page = open_page(browser, address, viewport={"width": width, "height": 800})

@@ -29,11 +29,10 @@ export class Learner {
     return { label: known ? probabilities[0].label : null, similarity, probabilities, examples: sources };
   }
 
-  /** Logits (outputs) of a drawing in one match of up to `way` classes, each at its own output. */
-  logits(ink, examples, outputs) {
-    const x = this.#input(ink);
-    const key = unit(this.#run("key", [x])[0].data);
-    return this.#match(x, examples.map((example) => dot(key, this.#key(example))), examples, outputs).logits;
+  /** Logits of an example's drawing in one match of up to `way` classes, each at its own output. */
+  logits(query, examples, outputs) {
+    const key = this.#key(query);
+    return this.#match(this.#input(query.ink), examples.map((example) => dot(key, this.#key(example))), examples, outputs).logits;
   }
 
   /** Activations of the adapted layers before and after the shifts of what is recalled, in one match (neurons.js). */

@@ -1,6 +1,9 @@
 /* The HTTP API of the server, as /docs describes it. */
 
+import { kept } from "./dom.js";
+
 const KEY = "csn-token";
+let given = null; // while the page is open
 
 export class ApiError extends Error {
   constructor(status, code, message, remedy) {
@@ -11,20 +14,21 @@ export class ApiError extends Error {
 
 /** A token may come with the address (#token=...): it is taken from there, so that it is not copied along with it. */
 export function takeTokenFromAddress() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    setToken(given);
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (found) {
+    setToken(found);
     history.replaceState(null, "", location.pathname);
   }
 }
 
 export function setToken(token) {
-  sessionStorage.setItem(KEY, token);
+  given = token;
+  kept.set(KEY, token, () => sessionStorage);
 }
 
 async function request(method, path, { json, body, type, signal } = {}) {
   const headers = {};
-  const token = sessionStorage.getItem(KEY);
+  const token = given ?? kept.get(KEY, () => sessionStorage);
   if (token) headers.Authorization = `Bearer ${token}`;
   if (json !== undefined) {
     body = JSON.stringify(json);

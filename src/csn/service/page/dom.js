@@ -11,6 +11,21 @@ export function make(tag, { dataset = {}, class: name, ...properties } = {}, ...
   return element;
 }
 
+/** What the browser keeps. Where it keeps nothing (a private window may refuse), the page works while it is open. */
+export const kept = {
+  get: (name, where = () => localStorage) => tried(() => where().getItem(name)) ?? null,
+  set: (name, value, where = () => localStorage) => tried(() => where().setItem(name, value)),
+  remove: (name) => tried(() => localStorage.removeItem(name)),
+};
+
+function tried(work) {
+  try {
+    return work();
+  } catch {
+    return null;
+  }
+}
+
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 export function percent(part) {

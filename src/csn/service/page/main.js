@@ -3,10 +3,11 @@
 import { showAnswer, showGuide } from "./answer.js";
 import { api, takeTokenFromAddress } from "./api.js";
 import { askForToken, setUpDialogs, showAbout, showSamples } from "./dialogs.js";
-import { $, calm, dropActions, plural, toast } from "./dom.js";
+import { $, calm, dropActions, kept, plural, toast } from "./dom.js";
 import { History } from "./history.js";
 import { Ink } from "./ink.js";
 import { KINDS, kindOf } from "./kinds.js";
+import { playIntro } from "./intro.js";
 import { markSources, showMemory, thumbOf } from "./memory.js";
 import { hideNeurons, showNeurons } from "./neurons.js";
 import { Photo } from "./photo.js";
@@ -14,6 +15,7 @@ import { Sentence } from "./sentence.js";
 import { hideThreads, showThreads } from "./threads.js";
 
 const KEY = "csn-task";
+const SEEN = "csn-seen"; // the introduction
 const KIND = "csn-kind";
 const SETTLE = 1800; // ms after the pen was lifted, the next stroke begins a new drawing
 const LIVE = 100; // ms between answers while the pen draws, at least
@@ -44,7 +46,7 @@ async function attempt(work) {
       return attempt(work);
     }
     if (error.code === "no_such_task") {
-      localStorage.removeItem(key());
+      kept.remove(key());
       await refresh(null);
       toast("This task is no longer on the server. A new one begins with the next example.");
       return undefined;
@@ -62,7 +64,7 @@ function turnTo(wanted) {
   sheets.photos.stop();
   [kind, sheet] = [wanted, sheets[wanted]];
   document.body.dataset.kind = kind;
-  localStorage.setItem(KIND, kind);
+  kept.set(KIND, kind);
   document.querySelector(`#kinds [value="${kind}"]`).checked = true;
 }
 
@@ -71,7 +73,7 @@ async function choose(wanted) {
   leave();
   turnTo(wanted);
   await attempt(async () => {
-    const id = localStorage.getItem(key());
+    const id = kept.get(key());
     await refresh(id ? await api.read(id) : null);
   });
 }
@@ -80,7 +82,7 @@ async function choose(wanted) {
 async function refresh(seen, fresh = null) {
   const examples = seen ? await api.examples(seen.id) : [];
   task = seen;
-  if (task) localStorage.setItem(key(), task.id);
+  if (task) kept.set(key(), task.id);
   dropActions();
   classes = showMemory(examples, kind, { add: teach, forget, forgetClass }, fresh);
   update();
@@ -91,7 +93,7 @@ async function current() {
   if (!task) {
     const names = new Date().toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
     task = await api.create(names, kind);
-    localStorage.setItem(key(), task.id);
+    kept.set(key(), task.id);
   }
   return task.id;
 }
@@ -243,7 +245,7 @@ async function openTask(id) {
 
 async function newTask() {
   leave();
-  localStorage.removeItem(key());
+  kept.remove(key());
   await refresh(null);
 }
 
@@ -328,6 +330,11 @@ $("name-form").onsubmit = (event) => {
   teach($("name").value);
 };
 
+$("replay").onclick = () => {
+  $("help-dialog").close();
+  playIntro();
+};
+
 takeTokenFromAddress();
 setUpDialogs(() => task?.id ?? null, { attempt, openTask, newTask });
 await attempt(async () => {
@@ -336,10 +343,12 @@ await attempt(async () => {
   for (const radio of document.querySelectorAll("#kinds input")) {
     radio.disabled = radio.parentElement.hidden = !kinds.includes(radio.value);
   }
-  const last = localStorage.getItem(KIND);
+  const last = kept.get(KIND);
   turnTo(kinds.includes(last) ? last : "drawings");
 });
 await choose(kind);
 await attempt(() => showSamples(useSample));
 await attempt(showAbout);
+if (!classes.size && !calm() && !kept.get(SEEN)) playIntro();
+kept.set(SEEN, "yes");
 document.documentElement.dataset.ready = "yes";

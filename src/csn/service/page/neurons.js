@@ -25,7 +25,7 @@ export function showNeurons({ layers, classes }, { examples: sources }, remember
   });
   const shown = classes.slice(0, CLASSES);
   const row = (title, left, when) => [
-    make("h3", {}, title),
+    make("p", { class: "row-title" }, title),
     make("div", { class: "recalled" }, ...left),
     make("div", { class: "layers" }, ...layers.map((layer, t) => grid(layer, when, t))),
     bars(shown, when, of, layers.length),
