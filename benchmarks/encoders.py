@@ -74,6 +74,12 @@ class Vectors:
 def intents(encoder: Encoder | None = None) -> Vectors:
     """The held-out domains of CLINC150."""
     encoder = encoder or named("text", "cpu")
+    texts, labels, out = sentences()
+    return Vectors(encoder(texts), np.array(labels), encoder.head, encoder(out))
+
+
+def sentences() -> tuple[list[str], list[str], list[str]]:
+    """The sentences of these domains, their intents, and sentences out of scope."""
     with gzip.open(data_dir() / "clinc150" / "clinc150.csv.gz", "rt", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     texts: list[str] = []
@@ -81,8 +87,7 @@ def intents(encoder: Encoder | None = None) -> Vectors:
     for label in sorted({row["label"] for row in rows if row["domain"] in TEST_DOMAINS}):
         own = [row["text"] for row in rows if row["label"] == label][:SENTENCES]
         texts, labels = texts + own, labels + [label] * len(own)
-    out = [row["text"] for row in rows if row["split"] == "oos_test"][:OUT_OF_SCOPE]
-    return Vectors(encoder(texts), np.array(labels), encoder.head, encoder(out))
+    return texts, labels, [row["text"] for row in rows if row["split"] == "oos_test"][:OUT_OF_SCOPE]
 
 
 def photographs(folder: Path | None, encoder: Encoder | None = None) -> Vectors:

@@ -46,7 +46,11 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """(b, 384): the mean over the word pieces of the last layer, at length 1."""
+        """(b, 384), of length 1."""
+        return self.vectors(sentences).cpu().numpy()
+
+    def vectors(self, sentences: Sequence[str]) -> Tensor:
+        """(b, 384): the mean over the word pieces of the last layer, at length 1; gradients reach `weights`."""
         found: list[Any] = self.pieces.encode_batch([sentence[:CHARACTERS] for sentence in sentences])
         ids = torch.tensor([one.ids for one in found], device=self.device)
         mask = torch.tensor([one.attention_mask for one in found], device=self.device, dtype=torch.bool)
@@ -54,7 +58,7 @@ class SentenceEncoder:
         for layer in range(LAYERS):
             x = self._layer(x, mask, f"encoder.layer.{layer}.")
         kept = mask.unsqueeze(-1).to(x.dtype)
-        return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1).cpu().numpy()
+        return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """Word, place and (only one) kind of segment: (b, s) -> (b, s, 384)."""
