@@ -175,6 +175,10 @@ def test_names_are_told_apart_in_a_narrow_table(
     assert len(set(cut)) == 2
     assert all(len(name) == 20 for name in cut)
     assert told_apart(["a.png"], 20) == ["a.png"]
+    alike = [f"{'f' * 30}{i}{'g' * 30}.png" for i in (1, 2, 1)]
+    cut = told_apart(alike, 20)
+    assert cut[0] == cut[2] != cut[1]
+    assert max(map(len, cut)) <= 20
     task = str(tmp_path / "task.csn")
     assert cli.main(["adapt", str(place / "images"), "--out", task]) == 0
     capsys.readouterr()

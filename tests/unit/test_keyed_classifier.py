@@ -439,3 +439,21 @@ def test_photographs(tmp_path: Path) -> None:
     assert classifier.transform(red).shape == (3, 1280)
     classifier.save(tmp_path / "task.csn")
     assert FewShotClassifier.load(tmp_path / "task.csn").predict(red[2:]).tolist() == ["r"]
+
+
+def test_vectors_too_long_for_their_precision_are_refused() -> None:
+    x, y = blobs()
+    classifier = FewShotClassifier(encoder=None).fit(x, y)
+    with pytest.raises(ValueError, match="scale them down"):
+        classifier.predict(1e300 * x)
+    assert classifier.predict(1e100 * x).tolist() == classifier.predict(x).tolist()
+
+
+def test_a_frame_of_another_kind_is_refused_and_one_unknown_example_is_enough() -> None:
+    x, y = blobs()
+    classifier = FewShotClassifier(encoder=None).fit(x, y)
+    with pytest.raises(ValueError, match="'pandas' or 'polars', got 'cudf'"):
+        classifier.answers(x, frame="cudf")  # type: ignore[arg-type]
+    found = calibrate_unknown(classifier, np.vstack([x[:2], -x[:1]]), [*y[:2], "new"])
+    assert found.caught.mean == 1.0
+    assert np.isnan(found.caught.interval)

@@ -194,6 +194,8 @@ class FewShotClassifier(ClassifierMixin, Remembering):
 
     def answers(self, X: Any, frame: Literal["pandas", "polars"] = "pandas") -> Any:
         """A data frame with a row for each input: its label, and the example that spoke most for it."""
+        if frame not in ("pandas", "polars"):
+            raise ValueError(f"frame is 'pandas' or 'polars', got {frame!r}")
         memory, prepared = self._queries(X)
         queries = self._opened.queries(prepared.inputs)
         columns = as_columns(memory, prepared, queries, threshold_of(self, memory))

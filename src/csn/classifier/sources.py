@@ -169,6 +169,8 @@ class EncoderSource:
                 )
             table = check(X)
             made = torch.from_numpy(np.array(table, dtype=np.float32 if table.dtype == np.float32 else np.float64))
+            if not bool(torch.isfinite(made.norm(dim=-1)).all()):
+                raise ValueError("X holds vectors whose length is too large for their precision: scale them down")
         else:
             items = {"text": texts, "photos": photographs, "any": as_list}[self.encoder.kind](X)
             if not items:

@@ -75,8 +75,12 @@ def calibrate_unknown(classifier: Compares, X: Any, y: Any, *, keep: float = 0.9
     threshold = float(np.quantile(found[known], 1 - keep))
     caught = (found[~known] < threshold).astype(float).tolist()
     kept = (found[known] >= threshold).astype(float).tolist()
-    nothing = Accuracy(float("nan"), float("nan"))
-    return UnknownCalibration(threshold, summarise(kept), summarise(caught) if caught else nothing)
+    return UnknownCalibration(threshold, _share(kept), _share(caught))
+
+
+def _share(found: list[float]) -> Accuracy:
+    """Their mean; fewer than two have no interval."""
+    return summarise(found) if len(found) > 1 else Accuracy(found[0] if found else float("nan"), float("nan"))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from csn.cli.arguments import add_machine
 from csn.cli.inputs import Rows, unlabelled
 from csn.cli.terminal import console, prepare_machine
 
-WIDE = 34  # characters of a name in the table
+LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: of a label at most, of the other columns, of a name at least
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -103,13 +103,16 @@ def _answer(name: str, found: Explanation, top: int) -> dict[str, Any]:
 
 def _print_table(answers: list[dict[str, Any]], top: int) -> None:
     table = Table(*("file", "label", "probability", "most like", "similarity"), box=None, pad_edge=False)
-    names = told_apart([answer["file"] for answer in answers], WIDE)
-    for name, answer in zip(names, answers, strict=True):
+    widest = max(len(str(label)) for answer in answers for label, _ in answer["top"])
+    room = max(LEAST, (console.width - NUMBERS - min(max(widest, len("unknown")), LABEL)) // 2)
+    names = told_apart([answer["file"] for answer in answers], room)
+    remembered = told_apart([_most_like(answer) for answer in answers], room)
+    for name, like, answer in zip(names, remembered, answers, strict=True):
         label = "unknown" if answer["label"] is None else str(answer["label"])
-        shown = [(label, answer["probability"])]
-        shown += [(str(other), value) for other, value in answer["top"][1:top]]
+        shown = [(_cut(label, LABEL), answer["probability"])]
+        shown += [(_cut(str(other), LABEL), value) for other, value in answer["top"][1:top]]
         cells = ("\n".join(one for one, _ in shown), "\n".join(f"{100 * value:.1f} %" for _, value in shown))
-        table.add_row(*map(Text, (name, *cells, _most_like(answer), f"{answer['similarity']:.2f}")))
+        table.add_row(*map(Text, (name, *cells, like, f"{answer['similarity']:.2f}")))
     console.print(table)
 
 
@@ -133,11 +136,19 @@ def _most_like(answer: dict[str, Any]) -> str:
 
 
 def told_apart(names: list[str], width: int) -> list[str]:
-    """Names without what all of them begin with, and cut in the middle where they are still too long."""
+    """Names without what all of them begin with, and cut in the middle where they are still too long.
+
+    Where two different names look the same then, all are numbered.
+    """
     folders = [os.path.dirname(name) for name in names]
     common = os.path.commonpath(folders) if len(names) > 1 and all(folders) and _alike(folders) else ""
     shortened = [os.path.relpath(name, common) if common else name for name in names]
-    return [_cut(name, width) for name in shortened]
+    cut = [_cut(name, width) for name in shortened]
+    whole = dict(zip(cut, shortened, strict=True))
+    if all(whole[short] == name for short, name in zip(cut, shortened, strict=True)):
+        return cut
+    places = {name: f"{i}: " for i, name in enumerate(dict.fromkeys(shortened), 1)}
+    return [places[name] + _cut(name, width - len(places[name])) for name in shortened]
 
 
 def _alike(folders: list[str]) -> bool:
