@@ -59,7 +59,7 @@ def build(
     default_key = of_network.default_key if isinstance(of_network, NetworkOptions) else "network"
     of_key = _options("key", default_key if key is None else key)
     spec = reads if isinstance(reads, InputSpec) else InputSpec(tuple(reads))
-    size = of_key.size if isinstance(of_key, KeyOptions) else key_size
+    size = (of_key.size or None) if isinstance(of_key, KeyOptions) else key_size
     built = chosen.build(Parts(spec, way, of_network, of_key, size))
     built.input_spec = spec
     return built

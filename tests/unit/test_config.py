@@ -31,8 +31,6 @@ ALL = [
 def small(config: Config) -> Config:
     """The same parts with little to initialise."""
     sizes = {"filters": 8, "width": 0.1, "units": 8, "guard": False}
-    if config.key is not None and config.key.name == "four-blocks":
-        config = merge(config, {"key": {"size": sizes["filters"]}})  # a number for each filter
     return dataclasses.replace(
         config,
         **{

@@ -20,13 +20,13 @@ def test_four_blocks_leave_a_pixel_of_each_filter():
     key = FourBlocksOptions().build(CNNOptions(), OMNIGLOT)
     assert key(torch.rand(3, 1, 28, 28)).shape == (3, 64)
     assert [name for name, _ in key.named_parameters() if "output" in name] == []  # no linear layer
-    photographs = FourBlocksOptions(size=800).build(CNNOptions(filters=32), InputSpec((3, 84, 84)))
+    photographs = FourBlocksOptions().build(CNNOptions(filters=32), InputSpec((3, 84, 84)))
     assert photographs(torch.rand(2, 3, 84, 84)).shape == (2, 800)
 
 
 def test_an_impossible_size_is_refused_with_the_right_one():
     with pytest.raises(ValueError, match=r"leave 1600 numbers .* got key.size=64: set key.size=1600"):
-        FourBlocksOptions().build(CNNOptions(), InputSpec((3, 84, 84)))
+        FourBlocksOptions(size=64).build(CNNOptions(), InputSpec((3, 84, 84)))
     with pytest.raises(ValueError, match=r"images need 16 pixels"):
         FourBlocksOptions().build(CNNOptions(), InputSpec((1, 12, 12)))
     with pytest.raises(ValueError, match=r"key.size is 3 x side x side pixels, got 400: e.g. 1200"):

@@ -55,6 +55,16 @@ def test_other_answers_of_the_checkpoint_are_found(made, tmp_path, capsys):
     assert "was changed by hand" in capsys.readouterr().err
 
 
+def test_a_checkpoint_that_is_kept_beside_the_result_is_asked(made, tmp_path, capsys):
+    path = changed(made, tmp_path, lambda content: content["trained"].update(run="elsewhere/run"))
+    kept = tmp_path / "models" / "run"
+    kept.mkdir(parents=True)
+    for name in ("best.safetensors", "origin.json"):
+        (kept / name).write_bytes((made / "run" / name).read_bytes())
+    assert main(["results", "verify", str(path)]) == 0
+    assert "6 of 6 tasks alike" in capsys.readouterr().out
+
+
 def test_a_missing_checkpoint_is_said_with_the_way_to_make_it(made, tmp_path, capsys):
     path = changed(made, tmp_path, lambda content: content["trained"].update(run="elsewhere"))
     assert main(["results", "verify", str(path)]) == 0

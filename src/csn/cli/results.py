@@ -19,7 +19,7 @@ from csn.experiments.pages import fill, marked_pages
 from csn.experiments.records.files import read_results, results_in
 from csn.experiments.records.result import Result
 from csn.experiments.records.statistics import difference
-from csn.experiments.records.verify import ask_again, check_summary, checkpoint_of, is_of
+from csn.experiments.records.verify import ask_again, check_summary, checkpoint_of, is_of, kept_checkpoint
 from csn.experiments.tables.exports import all_table_files
 
 
@@ -76,7 +76,8 @@ def _verify(options: argparse.Namespace) -> int:
     content = _results_of(options.result)[0].content
     tasks = content["evaluation"]["tasks"]
     say(f"{options.result}: {check_summary(content)}, as its {tasks} tasks say")
-    run = checkpoint_of(content, options.run) or _shipped(content)
+    kept = options.run or kept_checkpoint(options.result, content)
+    run = checkpoint_of(content, kept) or _shipped(content)
     if run is None:
         say("its checkpoint is not here: give its run, csn results verify RESULT --run RUN, or make it again with")
         say(f"  {content['trained'].get('command', 'csn train (not recorded)')}\n  {content['command']}")

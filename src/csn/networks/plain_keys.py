@@ -41,11 +41,12 @@ class FourBlocks(nn.Module):
 class FourBlocksOptions(KeyOptions):
     """Four blocks of convolution, with the filters and the normalisation of the network `cnn`.
 
-    size: numbers in an embedding; filters * (h // 16) * (w // 16), for nothing else comes out.
+    size: numbers in an embedding, for learners that have to know; 0 for as many as are left, which are
+        filters * (h // 16) * (w // 16).
     """
 
     name: ClassVar[str] = "four-blocks"
-    size: int = 64
+    size: int = 0
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
         """Of images."""
@@ -53,7 +54,7 @@ class FourBlocksOptions(KeyOptions):
             raise ValueError(f"the key {self.name} stands beside the network cnn, got {network.name}: network.name=cnn")
         image = image_shape(spec, f"key {self.name}")
         size = network.filters * math.prod(side // 2**BLOCKS for side in image[1:])
-        if size != self.size or not size:
+        if not size or self.size not in (0, size):
             raise ValueError(
                 f"{network.filters} filters on {image[1]} x {image[2]} pixels leave {size} numbers after {BLOCKS} "
                 f"poolings, got key.size={self.size}: "

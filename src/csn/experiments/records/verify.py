@@ -17,6 +17,7 @@ from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.protocol import source_of
 from csn.experiments.records.writing import checkpoint_sha256, history_of
 
+MODELS = "models"  # a folder beside result files, of checkpoints that are kept for every reader
 SLACK = 1e-5  # accuracies are written with six digits
 
 
@@ -45,6 +46,12 @@ def check_summary(content: dict[str, Any]) -> Accuracy:
                 f"hand, evaluate again"
             )
     return Accuracy(*(content["summary"][TRAINED][name] for name in ("accuracy", "interval")))
+
+
+def kept_checkpoint(result: Path, content: dict[str, Any]) -> Path | None:
+    """The folder models/RUN beside a result file, called after its run, if it has the checkpoint; else None."""
+    folder = result.parent / MODELS / Path(content["trained"].get("run", "")).name
+    return folder if (folder / "best.safetensors").exists() else None
 
 
 def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> TrainedRun | None:
