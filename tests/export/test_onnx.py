@@ -237,7 +237,8 @@ def test_a_grafted_network_is_exported(tmp_path, conditioning):
     grafted = {"reads": (1, 8, 8), "conditioning": conditioning, "temperature": 10.0}
     model = graft(network, layers=["1", "3", "5"], way=WAY, key=key, **grafted).eval()
     *_, episode = export_onnx(model, tmp_path)
-    support, labels, queries = task((1, 8, 8), 6, 5, WAY, seed=1)
+    images = torch.rand(11, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    support, labels, queries = images[:6], torch.arange(6) % WAY, images[6:]
     (logits,) = run(episode, support, labels, queries)
     shifted = expected(model, support, labels, queries, WAY)
     torch.testing.assert_close(logits, shifted, rtol=1e-4, atol=1e-4)
