@@ -22,10 +22,10 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "matplotlib.sphinxext.plot_directive",
     "sphinx_gallery.gen_gallery",
-    "plain_docstrings",
+    "mathml",  # equations without a script from elsewhere
+    "plain_docstrings",  # docstrings are text, not reStructuredText
     "files_of_the_project",  # links to files that are not pages
     "drawing_page",  # the page that learns drawings, exported while the site is built
 ]
@@ -42,7 +42,6 @@ default_role = "code"
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-autodoc_mock_imports: list[str] = []
 napoleon_numpy_docstring = True
 
 sphinx_gallery_conf = {
@@ -53,6 +52,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
+    "capture_repr": (),
     "remove_config_comments": True,
     "copyfile_regex": r".*\.toml",
 }
@@ -62,6 +62,8 @@ plot_html_show_source_link = False
 plot_formats = [("png", 110)]
 plot_rcparams = {"font.size": 9}
 
+html_math_renderer = "mathml"
+
 html_theme = "furo"
 html_title = "csn"
 html_static_path = ["_static"]
@@ -69,4 +71,3 @@ html_css_files = ["site.css"]
 html_theme_options = {"sidebar_hide_name": False, "navigation_with_keys": True}
 html_show_sourcelink = False
 html_copy_source = False
-nitpicky = False

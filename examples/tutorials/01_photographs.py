@@ -51,7 +51,7 @@ classifier = csn.FewShotClassifier(encoder="photos").fit(shown, [path.parent.nam
 
 new = [photographs / label / f"{number}.png" for label in known for number in (2, 3, 4, 5)]
 answers = classifier.predict(new)
-figure, axes = plt.subplots(3, 4, figsize=(6, 5))
+figure, axes = plt.subplots(3, 4, figsize=(6, 5), layout="constrained")
 for cell, path, answer in zip(axes.flat, new, answers, strict=True):
     cell.imshow(Image.open(path))
     cell.set_title(answer, fontsize=9)

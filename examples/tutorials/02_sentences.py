@@ -44,7 +44,7 @@ for sentence, wish in zip(new, classifier.predict(new), strict=True):
 # ---------------
 
 probabilities = classifier.predict_proba(new)
-figure, axes = plt.subplots(figsize=(7, 2.6))
+figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
 left = 0 * probabilities[:, 0]
 for column, wish in enumerate(classifier.classes_):
     axes.barh(new, probabilities[:, column], left=left, label=wish)
@@ -53,7 +53,6 @@ axes.invert_yaxis()
 axes.set_xlabel("probability")
 axes.set_title("Probabilities of the known wishes")
 axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-figure.tight_layout()
 
 # %%
 # Which examples spoke for the answer?

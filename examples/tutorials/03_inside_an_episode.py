@@ -22,7 +22,7 @@ data = csn.load_data("strokes")
 episode = csn.EpisodeSource(data, "test", way=5, shot=1, queries=1, seed=0).batch(first=3, tasks=1)
 support, query = episode.support, episode.query
 
-figure, axes = plt.subplots(2, 5, figsize=(6, 2.8))
+figure, axes = plt.subplots(2, 5, figsize=(6, 2.8), layout="constrained")
 order = query.y[0].argsort()
 for label in range(5):
     axes[0, label].imshow(support.x[0, label, 0], cmap="gray_r")
@@ -71,7 +71,7 @@ print("keys:", tuple(memory.keys.shape))
 for layer, values in enumerate(memory.values):
     print(f"values of adapted layer {layer}: {tuple(values.dense().shape)}")
 
-figure, axes = plt.subplots(figsize=(4, 3))
+figure, axes = plt.subplots(figsize=(4, 3), layout="constrained")
 drawn = axes.imshow(memory.values[-1].dense()[0].detach(), cmap="coolwarm")
 axes.set(xlabel="output neuron", ylabel="example", title="Values that g writes at the output layer")
 axes.set_xlim(-0.5, 4.5)
@@ -87,7 +87,7 @@ figure.colorbar(drawn)
 
 with torch.no_grad():
     attention = learner.attend(query.x, memory)[0]
-figure, axes = plt.subplots(figsize=(4, 3))
+figure, axes = plt.subplots(figsize=(4, 3), layout="constrained")
 drawn = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1)
 axes.set(xlabel="example in memory", ylabel="query", title="Attention of each query")
 figure.colorbar(drawn)
@@ -106,7 +106,7 @@ with torch.no_grad():
 for layer, beta in enumerate(shifts):
     print(f"adapted layer {layer}: shifts from {beta.min():+.2f} to {beta.max():+.2f}")
 
-figure, axes = plt.subplots(1, 2, figsize=(7, 3), sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(7, 3), sharey=True, layout="constrained")
 for cell, answers, title in zip(axes, (plain, shifted), ("without shifts", "with shifts"), strict=True):
     cell.imshow(answers[order], cmap="Blues", vmin=0, vmax=1)
     cell.set(xlabel="class", title=title)

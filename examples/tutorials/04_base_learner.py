@@ -78,10 +78,9 @@ for step in range(150):
     optimizer.step()
     losses.append(float(loss.detach()))
 
-figure, axes = plt.subplots(figsize=(6, 2.6))
+figure, axes = plt.subplots(figsize=(6, 2.6), layout="constrained")
 axes.plot(losses)
 axes.set(xlabel="step of four tasks", ylabel="loss", title="Training of the new base learner")
-figure.tight_layout()
 
 # %%
 # Test it

@@ -80,13 +80,12 @@ for name, make in learners.items():
 
 # %%
 
-figure, axes = plt.subplots(figsize=(7, 2.6))
+figure, axes = plt.subplots(figsize=(7, 2.6), layout="constrained")
 means, intervals = zip(*rows.values(), strict=True)
 axes.errorbar(means, list(rows), xerr=intervals, fmt="o", capsize=3)
 axes.axvline(20, linestyle=":", color="gray")
 axes.invert_yaxis()
 axes.set(xlabel="accuracy in %; chance is 20 %", title="5-way 1-shot on generated characters")
-figure.tight_layout()
 
 # %%
 # The real table

@@ -93,6 +93,13 @@ def test_pictures_have_alternative_texts_and_pages_fit_a_phone(site: Path) -> No
         assert page(path).viewport, path
 
 
+def test_equations_need_no_network(site: Path) -> None:
+    text = (site / "how-it-works.html").read_text(encoding="utf-8")
+    assert text.count("<math") > 20
+    scripts = [link for path in pages(site) for link in page(path).links if re.match(r"https?:.*\.(js|css)", link)]
+    assert scripts == []
+
+
 def test_the_reference_says_what_the_docstrings_say(site: Path) -> None:
     text = (site / "api.html").read_text(encoding="utf-8")
     assert "Learns classes from a few examples each" in text
