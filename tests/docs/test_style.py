@@ -18,7 +18,7 @@ PAGES = [
 GENERATED = re.compile(r"<!-- results [^>]*? -->\n.*?<!-- /results -->", re.DOTALL)
 CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 MOST_OF_A_LINE = 120
-LATER = ("characters", "export")
+LATER = ("characters",)
 
 
 def written(page: Path) -> str:
