@@ -29,7 +29,7 @@ pytest.importorskip("onnxscript", reason="ONNX is an extra: pip install csn[onnx
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is an extra: pip install csn[onnx]")
 from csn.export.onnx import export_onnx  # noqa: E402
 
-WAY, VOCABULARY, STEPS = 4, 30, 10
+WAY, VOCABULARY, STEPS = 4, 30, 6
 SHAPES = {"cnn": (1, 12, 12), "resnet": (3, 16, 16), "ffn": (6,), "lstm": (STEPS,)}
 CASES = list(itertools.product(SHAPES, ("df", "gradient")))
 QUERIES, AT_ONCE = 2000, 1000
@@ -57,7 +57,7 @@ def small(network: str) -> object:
         "cnn": CNNOptions(filters=8),
         "resnet": ResNetOptions(width=0.125),
         "ffn": FFNOptions(units=16),
-        "lstm": LSTMOptions(units=12, embedding=8, layers=2),
+        "lstm": LSTMOptions(units=12, embedding=8),
     }[network]
 
 
