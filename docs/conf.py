@@ -52,6 +52,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,
     "capture_repr": (),
     "remove_config_comments": True,
     "copyfile_regex": r".*\.toml",

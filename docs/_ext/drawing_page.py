@@ -11,9 +11,8 @@ from csn.cli.main import main
 
 def export(app: Sphinx, error: Exception | None) -> None:
     """Write draw.html beside the first page, which shows it in a frame."""
-    page = app.outdir / "draw.html"
-    if error is None and app.builder.format == "html" and not page.exists():
-        status = main(["export", "characters", "--to", "page", "--out", str(page)])
+    if error is None and app.builder.format == "html":
+        status = main(["export", "characters", "--to", "page", "--out", str(app.outdir / "draw.html")])
         if status:
             raise RuntimeError(f"csn export characters --to page ended with {status}: the first page needs draw.html")
 
