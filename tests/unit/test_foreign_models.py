@@ -269,7 +269,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(registry.DATASETS, "strokes", DataEntry("needs it", load))
     assert cli.main(["train", "adacnn-df", *TINY]) == 2
-    assert capsys.readouterr().err == "csn: this needs the package 'pooch': pip install 'csn[data]'\n"
+    assert capsys.readouterr().err == "csn: this command needs the package 'pooch': pip install 'csn[data]'\n"
 
 
 def test_what_a_killed_run_left_behind_goes_with_the_next_start(run: Path) -> None:

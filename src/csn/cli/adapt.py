@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from csn.cli.arguments import add_bad_files, add_machine
 from csn.cli.inputs import Rows, labelled
 from csn.cli.terminal import prepare_machine, progress_bar, say
 
@@ -16,49 +14,6 @@ if TYPE_CHECKING:
     from csn.classifier.classifier import FewShotClassifier
 
 GUESSED = {".csv": "text", ".npy": "none"}
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn adapt`."""
-    command.add_argument(
-        "source",
-        type=Path,
-        metavar="SOURCE",
-        help="folder that holds a folder of examples for each label, a .csv with columns label and text (or file), or "
-        "vectors as .npy",
-    )
-    command.add_argument("--out", type=Path, metavar="FILE", required=True, help="task file to write, e.g. task.csn")
-    command.add_argument(
-        "--encoder",
-        choices=("drawings", "photos", "text", "none"),
-        help="what the examples are; none: vectors (default: drawings, of a .csv text, of a .npy none)",
-    )
-    command.add_argument("--labels", type=Path, metavar="FILE", help="of vectors: their labels, one a line")
-    command.add_argument(
-        "--head",
-        choices=("csn", "centroid", "logistic", "learner"),
-        help="what answers from the encoder's vectors (default: csn; of a run, its own layers: learner)",
-    )
-    command.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
-    command.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
-    command.add_argument(
-        "--unknown-threshold",
-        type=_threshold,
-        metavar="own|calibrated|COSINE",
-        help="answer unknown below this similarity: one found on the task's own examples, the encoder's, or a number "
-        "(default: always answer)",
-    )
-    add_bad_files(command)
-    add_machine(command, device="cpu")
-
-
-def _threshold(text: str) -> float | str:
-    if text in ("own", "calibrated"):
-        return text
-    try:
-        return float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"expected own, calibrated or a number, got {text!r}") from error
 
 
 def adapt(options: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from csn.cli.arguments import add_changes, add_machine
 from csn.cli.data import data_name, load
 from csn.cli.terminal import advance, console, or_default, prepare_machine, progress_bar, say, stop_signal
 from csn.cli.train import run_with_progress
@@ -25,40 +24,6 @@ from csn.plots.drawing import png
 from csn.plots.episodes import comparison_figure
 
 SAME_FOR_ALL = ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")  # options of all learners
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn compare`."""
-    command.description = (
-        "Learners side by side: a table, a plot and result files. The same command goes on after a stop."
-    )
-    command.add_argument("presets", nargs="+", metavar="PRESET", help="names of presets, or PRESET:RECIPE")
-    command.add_argument("--recipe", choices=("paper", "plus", "best"), default="plus", help="default: %(default)s")
-    command.add_argument("--data", metavar="NAME", default="strokes", help="data set (default: %(default)s)")
-    command.add_argument("--way", type=int, default=5, help="classes of a task (default: %(default)s)")
-    command.add_argument("--shot", type=int, default=1, help="labelled examples of a class (default: %(default)s)")
-    command.add_argument(
-        "--queries", type=int, default=5, help="unseen examples of a class in a training task (default: %(default)s)"
-    )
-    budget = command.add_mutually_exclusive_group()
-    budget.add_argument("--tasks", type=int, default=2000, help="training tasks of each learner (default: %(default)s)")
-    budget.add_argument(
-        "--budget", metavar="TIME", help="instead, as many as take about this long on this machine, e.g. 90s or 5m"
-    )
-    command.add_argument("--test-tasks", type=int, default=400, help="unseen tasks (default: %(default)s)")
-    command.add_argument(
-        "--test-queries", type=int, help="unseen examples of a class in them (default: 15, sentences 1)"
-    )
-    command.add_argument("--repeats", type=int, default=11, help="of the timing (default: %(default)s)")
-    command.add_argument("--seed", type=int, default=0, help="of every training (default: %(default)s)")
-    add_changes(command)
-    command.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="runs, results and plot (default: runs/compare/DATA-WAYwSHOTs)"
-    )
-    command.add_argument(
-        "--results", type=Path, metavar="FOLDER", help="keep table, plot and result files here too, named after --out"
-    )
-    add_machine(command)
 
 
 def compare(options: argparse.Namespace) -> int:

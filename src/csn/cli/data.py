@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-from csn.cli.arguments import add_bad_files
 from csn.cli.lists import datasets
 from csn.cli.terminal import console, progress_bar, say
 from csn.config import DataConfig, changed
@@ -27,19 +26,6 @@ from csn.data.registry import (
 )
 from csn.data.source import SPLITS, Dataset
 from csn.engine.run import TrainedRun
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn data`."""
-    command.add_argument(
-        "action",
-        choices=("list", "get", "check"),
-        help="list: what there is; get: download or generate it; check: count classes and examples; of a path of "
-        "images, also name unreadable files, classes in two splits and duplicates",
-    )
-    command.add_argument("name", nargs="?", metavar="NAME|PATH", help="data set, or images of your own (get, check)")
-    command.add_argument("--image-size", type=int, metavar="PIXELS", help="side that images are resized to")
-    add_bad_files(command)
 
 
 def data(options: argparse.Namespace) -> int:

@@ -17,31 +17,6 @@ if TYPE_CHECKING:
 EXTRA = 'csn demo needs FastAPI, uvicorn, pillow and scikit-learn: pip install "csn[service]"'
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn demo`."""
-    command.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)"
-    )
-    command.add_argument("--port", type=int, default=8765, help="0 picks a free one (default: %(default)s)")
-    command.add_argument("--open", action="store_true", help="open the page in a browser")
-    command.add_argument(
-        "--data-dir", type=Path, metavar="FOLDER", help="where tasks are kept (default: csn/demo in your data folder)"
-    )
-    command.add_argument("--token", help="clients must send it (default: none needed)")
-    command.add_argument(
-        "--allow-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="a host name that the server answers to besides localhost; may be repeated",
-    )
-    command.add_argument("--model", default="characters", help="weights of the package (default: %(default)s)")
-    command.add_argument("--run", type=Path, metavar="RUN", help="instead, a trained run")
-    about = "answer unknown below this similarity (default: the weights' own; for a run, found at the start)"
-    command.add_argument("--unknown-threshold", type=float, metavar="COSINE", help=about)
-    command.add_argument("--device", default="cpu", help="cpu, cuda or mps (default: %(default)s)")
-
-
 def demo(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
     try:

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.building import build_learner
-from csn.cli.arguments import DATA_HELP, add_bad_files, add_devices, add_machine
 from csn.cli.data import chosen_data, load
 from csn.cli.launch import launch
 from csn.cli.terminal import advance, console, or_default, prepare_machine, progress_bar, say
@@ -33,39 +32,6 @@ from csn.experiments.records.writing import json_bytes, result_content
 from csn.learner import FewShotLearner
 
 RANDOM_TASKS = 400
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn evaluate`."""
-    command.add_argument("run", type=Path, metavar="RUN", help="folder of a trained run")
-    command.add_argument("--data", metavar="NAME|PATH", help=f"{DATA_HELP} (default: as trained)")
-    add_bad_files(command)
-    command.add_argument("--split", choices=("val", "test"), default="test", help="default: %(default)s")
-    command.add_argument("--way", type=int, help="classes of a task, at most the trained number")
-    command.add_argument("--shot", type=int, help="labelled examples of a class")
-    command.add_argument("--queries", type=int, help="unseen examples of a class (default: 15, of sentences 1)")
-    command.add_argument("--tasks", type=int, help="number of random tasks (default: 400)")
-    sampling = command.add_mutually_exclusive_group()
-    sampling.add_argument(
-        "--within-alphabet", action="store_true", help="draw the classes of a task from one alphabet: harder"
-    )
-    sampling.add_argument(
-        "--all-inclusive",
-        action="store_true",
-        help="instead, divide all classes of the split into groups and solve each group once",
-    )
-    command.add_argument("--task-seed", type=int, help="of the test tasks (default: 2018, the same for everyone)")
-    command.add_argument("--attention", choices=("soft", "hard"), help="how the memory is read (default: as trained)")
-    command.add_argument(
-        "--references",
-        action="store_true",
-        help="also test the untrained model and, of images, nearest neighbour on pixels on the same tasks",
-    )
-    command.add_argument(
-        "--out", type=Path, metavar="FILE", help="result file with per-task accuracies (default: RUN/result-....json)"
-    )
-    add_devices(command)
-    add_machine(command)
 
 
 def evaluate(options: argparse.Namespace) -> int:

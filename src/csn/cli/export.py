@@ -13,21 +13,6 @@ from csn.engine.models import empty_learner, input_spec, open_model
 from csn.learner import FewShotLearner
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn export`."""
-    command.add_argument("source", metavar="RUN|WEIGHTS", help="folder of a trained run, or weights of the package")
-    command.add_argument("--to", choices=("page", "onnx"), default="page", help="default: %(default)s")
-    command.add_argument(
-        "--out",
-        type=Path,
-        metavar="PATH",
-        help="where to write (default: NAME.html or NAME-onnx); a page to a folder: an app to install",
-    )
-    command.add_argument(
-        "--steps", type=int, default=32, metavar="T", help="of sentences in ONNX graphs, PAD among them (default: 32)"
-    )
-
-
 def export(options: argparse.Namespace) -> int:
     """`csn export`: a run, or weights of the package, into files."""
     learner, is_run = open_source(options.source)

@@ -15,33 +15,10 @@ from rich.text import Text
 
 from csn.classifier.explanation import Explanation
 from csn.cli.adapt import classifier_class
-from csn.cli.arguments import add_machine
 from csn.cli.inputs import Rows, unlabelled
 from csn.cli.terminal import console, prepare_machine
 
 LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: of a label at most, of the other columns, of a name at least
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn predict`."""
-    command.add_argument("task", type=Path, metavar="TASK", help="task file")
-    command.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="pictures or folders of them, of sentences a .csv or .txt file, of vectors .npy; - reads lines",
-    )
-    command.add_argument("--run", type=Path, metavar="RUN", help="the run it was learned with, if it was one")
-    shown = command.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="JSON with all probabilities instead of a table")
-    shown.add_argument("--csv", action="store_true", help="comma-separated lines instead of a table")
-    command.add_argument("--top", type=int, default=1, metavar="N", help="show the N most probable labels")
-    command.add_argument(
-        "--bad-files",
-        choices=("stop", "skip"),
-        help="what cannot be read: stop at it, or skip it (default: answer the rest, name it, and exit with status 1)",
-    )
-    add_machine(command, device="cpu")
 
 
 def predict(options: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ import torch
 from rich.table import Table
 
 from csn.building import build_learner
-from csn.cli.arguments import add_changes
 from csn.cli.data import data_name, load
 from csn.cli.print_commands import as_text, commands_of
 from csn.cli.run_cells import run_all
@@ -34,62 +33,6 @@ from csn.experiments.tables.budget import (
 from csn.experiments.tables.cells import Cell, changed_names
 from csn.experiments.tables.exports import table_files
 from csn.experiments.tables.plan import plan
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn reproduce`."""
-    command.description = (
-        "Train and test every cell of a table that has no result file yet, then write TABLE.md, TABLE.csv and "
-        "TABLE.png (of the ablations, ablation-DATA.png) into the folder of result files. The same command "
-        "goes on after a stop."
-    )
-    command.add_argument(
-        "table",
-        metavar="TABLE",
-        help="omniglot, mini-imagenet, penn-treebank (tables 1 to 3), ablation or equal-budgets",
-    )
-    command.add_argument(
-        "--rows",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="some cells only: presets, recipes, sizes such as 5w1s, arms of the ablation, cells or result files",
-    )
-    command.add_argument("--data", metavar="NAME|PATH", help="data set in place of the table's own")
-    command.add_argument("--seeds", type=int, help="trainings of each cell (default: what its row says, or 1)")
-    command.add_argument(
-        "--budget",
-        metavar="TIME",
-        help="train each cell for about this long, e.g. 90s, 30m or 2h (default: the tasks of other seeds and arms, or "
-        "the table's)",
-    )
-    command.add_argument(
-        "--jobs", type=int, default=1, help="cells side by side, which share the threads (default: %(default)s)"
-    )
-    command.add_argument("--threads", type=int, help="CPU threads in all (default: all cores)")
-    command.add_argument(
-        "--again",
-        action="store_true",
-        help="also cells whose result files are there: a finished run is tested again, or with more train.tasks "
-        "trained on; files of other options or tests are replaced",
-    )
-    instead = command.add_mutually_exclusive_group()
-    instead.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    instead.add_argument(
-        "--print-commands",
-        nargs="?",
-        choices=("lines", "json"),
-        const="lines",
-        help="print what trains and tests each cell, for a scheduler, in lines or as json with what each waits for",
-    )
-    command.add_argument(
-        "--runs", type=Path, metavar="FOLDER", default=Path("runs/reproduce"), help="runs (default: %(default)s)"
-    )
-    command.add_argument(
-        "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
-    )
-    add_changes(command)
 
 
 def reproduce(options: argparse.Namespace) -> int:

@@ -23,25 +23,6 @@ from csn.experiments.records.verify import ask_again, check_summary, checkpoint_
 from csn.experiments.tables.exports import all_table_files
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn results`."""
-    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
-    tables = actions.add_parser("tables", help="write the marked tables of pages anew from the result files")
-    tables.add_argument("pages", type=Path, nargs="*", metavar="PAGE", help="default: README.md and all of docs")
-    tables.add_argument(
-        "--results", type=Path, metavar="FOLDER", default=Path("results"), help="result files (default: %(default)s)"
-    )
-    verify = actions.add_parser("verify", help="check a file's numbers, and ask its checkpoint the same tasks again")
-    verify.add_argument("result", type=Path, metavar="RESULT", help="result file")
-    verify.add_argument("--run", type=Path, metavar="RUN", help="where its run is now (default: where it was)")
-    verify.add_argument("--data", metavar="NAME|PATH", help="where the data are now (default: where they were)")
-    diff = actions.add_parser("diff", help="by how much one result is above another, task by task")
-    diff.add_argument("result", type=Path, metavar="RESULT", help="result file")
-    diff.add_argument("other", type=Path, metavar="OTHER", help="result file of the same tasks")
-    show = actions.add_parser("show", help="a result's numbers, and the commands that made it")
-    show.add_argument("result", type=Path, metavar="RESULT", help="result file")
-
-
 def results(options: argparse.Namespace) -> int:
     """`csn results`."""
     actions = {"tables": _tables, "verify": _verify, "diff": _diff, "show": _show}

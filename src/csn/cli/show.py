@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from csn.cli.arguments import DATA_HELP, add_bad_files
 from csn.cli.data import chosen_data, load
 from csn.cli.sentences import class_table, sentence_tables
 from csn.cli.terminal import console, or_default, say
@@ -17,22 +15,6 @@ from csn.engine.run import check_vocabulary, open_run
 from csn.experiments.run_page import task_figure, task_in_words
 from csn.plots.drawing import png
 from csn.plots.episodes import contact_sheet
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn show`."""
-    command.add_argument("--run", type=Path, metavar="RUN", help="a trained run, for predictions and attention")
-    command.add_argument("--data", metavar="NAME|PATH", help=f"{DATA_HELP} (default: the run's, or strokes)")
-    add_bad_files(command)
-    command.add_argument("--split", choices=("train", "val", "test"), default="test", help="default: %(default)s")
-    command.add_argument("--way", type=int, help="classes (default: the run's, or 5)")
-    command.add_argument("--shot", type=int, help="labelled examples of a class (default: the run's, or 1)")
-    command.add_argument("--queries", type=int, default=2, help="unseen examples of a class (default: %(default)s)")
-    command.add_argument("--episode", type=int, default=0, help="which task (default: %(default)s)")
-    command.add_argument("--classes", type=int, metavar="N", help="instead of an episode, N classes of the split")
-    command.add_argument(
-        "--out", type=Path, metavar="FILE", default=Path("episode.png"), help="picture to write (default: %(default)s)"
-    )
 
 
 def show(options: argparse.Namespace) -> int:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from csn.cli.arguments import DATA_HELP, add_bad_files, add_changes, add_devices, add_machine
 from csn.cli.data import data_name, load
 from csn.cli.launch import launch
 from csn.cli.lists import presets
@@ -26,59 +25,6 @@ from csn.engine.log import run_log
 from csn.engine.placement import placed
 from csn.engine.run import has_run, new_trainer
 from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The arguments of `csn train`."""
-    command.description = "Train a preset. `csn train list` names the presets."
-    command.add_argument("preset", metavar="PRESET", help="name of a preset, or `list`")
-    command.add_argument(
-        "--recipe",
-        choices=("paper", "plus", "best"),
-        default="paper",
-        help="`paper` to the letter, `plus` with our improvements, or `best` at any cost (default: %(default)s)",
-    )
-    command.add_argument("--data", metavar="NAME|PATH", help=f"{DATA_HELP} (default: the preset's)")
-    add_bad_files(command)
-    command.add_argument("--way", type=int, help="classes of a task")
-    command.add_argument("--shot", type=int, help="labelled examples of a class")
-    command.add_argument("--queries", type=int, help="unseen examples of a class in a training task")
-    command.add_argument("--tasks", type=int, help="training tasks in all")
-    command.add_argument("--seed", type=int, help="of initialisation, tasks and dropout")
-    command.add_argument(
-        "--precision", choices=("fp32", "bf16-mixed"), help="of training (default: the preset's, single precision)"
-    )
-    command.add_argument(
-        "--compile",
-        nargs="?",
-        const="on",
-        choices=("on", "strict"),
-        help="make a graph of the step by torch.compile; where that fails train without, or stop (strict)",
-    )
-    add_changes(command)
-    command.add_argument("--out", type=Path, metavar="FOLDER", help="run folder (default: runs/PRESET-RECIPE-DATA-...)")
-    going_on = command.add_mutually_exclusive_group()
-    going_on.add_argument("--resume", action="store_true", help="go on where the run in --out stopped, or beyond it")
-    going_on.add_argument(
-        "--restartable",
-        action="store_true",
-        help="go on if --out holds this run, else start it: one command for a scheduler that starts it again",
-    )
-    command.add_argument(
-        "--pretrained",
-        type=Path,
-        metavar="RUN",
-        help="begin with the pretrained network of RUN instead of pretraining again",
-    )
-    command.add_argument(
-        "--data-on",
-        choices=("auto", "device", "host", "stream"),
-        default="auto",
-        help="where training examples are kept: on the device where they fit (auto), or images of a path that are "
-        "decoded only when a task asks for them (stream)",
-    )
-    add_devices(command)
-    add_machine(command)
 
 
 def train(options: argparse.Namespace) -> int:

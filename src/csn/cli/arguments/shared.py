@@ -1,14 +1,16 @@
-"""Arguments that several commands have."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
 import argparse
 
-DATA_HELP = "data set, see `csn data list`, or the path of a folder, zip archive or CSV list of images, or a text file"
+DATA_HELP = (
+    "name of a data set (see `csn data list`), or path of a text file or of images (folder, zip archive or CSV list)"
+)
 
 
 def add_bad_files(command: argparse.ArgumentParser) -> None:
-    """What is done with images that cannot be read."""
+    """What to do with images that cannot be read."""
     command.add_argument(
         "--bad-files",
         choices=("stop", "skip"),
@@ -17,7 +19,7 @@ def add_bad_files(command: argparse.ArgumentParser) -> None:
 
 
 def add_changes(command: argparse.ArgumentParser) -> None:
-    """Options of the configuration."""
+    """Changes to the configuration."""
     command.add_argument(
         "--set",
         metavar="SECTION.NAME=VALUE",
@@ -29,13 +31,16 @@ def add_changes(command: argparse.ArgumentParser) -> None:
 
 
 def add_devices(command: argparse.ArgumentParser) -> None:
-    """Processes that share the work."""
+    """The number of processes that share the work."""
     command.add_argument(
-        "--devices", type=int, metavar="N", help="share the work out to N processes of this machine, a GPU or core each"
+        "--devices",
+        type=int,
+        metavar="N",
+        help="share the work among N processes on this machine, each with a GPU or a core",
     )
 
 
 def add_machine(command: argparse.ArgumentParser, device: str = "auto") -> None:
-    """Device and threads."""
+    """The device and the number of threads."""
     command.add_argument("--device", default=device, help="auto, cpu, cuda or mps (default: %(default)s)")
     command.add_argument("--threads", type=int, help="CPU threads (default: all cores)")
