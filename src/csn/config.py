@@ -1,4 +1,7 @@
-"""Configuration: frozen dataclasses, read from presets, changed by name, written to JSON. Modules never see it."""
+"""Configuration: frozen dataclasses that are read from presets, changed by name and written to JSON.
+
+Networks and learners never see a whole configuration.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ class DataConfig:
     """Which tasks to train on.
 
     name: a known data set, or the path of a folder of images, a zip archive or CSV list of them, or a text file.
-    way: classes of a task.
-    shot: labelled examples of a class.
-    queries: unseen examples of a class in a training task.
+    way: classes per task.
+    shot: labelled examples per class.
+    queries: unseen examples per class in a training task.
     vary: train on tasks of any way from 2 to `way` and any shot from 1 to `shot`, and validate on 1-shot tasks.
-    image_size: pixels on a side, None for the data set's own.
-    bad_files: "stop" at images that cannot be used, or "skip" them.
+    image_size: pixels per side; None for the data set's own size.
+    bad_files: "stop" at an image that cannot be used, or "skip" it.
     """
 
     name: str = "strokes"
@@ -46,30 +49,30 @@ class DataConfig:
 
     @property
     def label(self) -> str:
-        """The name as part of a file's name: of a path its last part."""
+        """The name as it appears in file names. For a path, this is its last part."""
         return Path(self.name).name.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """How the network whose outputs are compared first learns to classify all training classes.
+    """How the embedding network first learns to classify all training classes.
 
-    epochs: passes over the training examples; none by default.
-    batch: examples of a step.
-    learning_rate: the highest; it decays to 0 by a cosine.
-    warm_up: share of the steps in which the rate rises from 0.
-    optimizer: "sgd" with Nesterov momentum, "adam", or None for training's.
-    momentum: of "sgd" here.
-    weight_decay: of "sgd" here.
+    epochs: passes over the training examples; 0 for no pretraining.
+    batch: examples per step.
+    learning_rate: the highest learning rate; it decays to 0 along a cosine.
+    warm_up: fraction of the steps in which the rate rises from 0.
+    optimizer: "sgd" with Nesterov momentum, "adam", or None for the same as train.optimizer.
+    momentum: momentum of "sgd" during pretraining.
+    weight_decay: weight decay of "sgd" during pretraining.
     classifier: "linear", or "cosine" with a learned scale.
-    label_smoothing: share of the target that is spread over all classes.
-    average: decay of a running average of the weights, which then is what is validated and kept; 0 for none.
-    mirror: the mirror images of a class are a class of their own.
-    augment: strength of random distortions, None for training's.
-    redraw: what becomes of drawings besides: "same" pen and place, another "pen", or "any" pen, size and place.
-    bend: strength of elastic distortions of drawings, 0 for none.
-    precision: of the whole network while it is pretrained.
-    keep: tasks leave the pretrained network as it is.
+    label_smoothing: fraction of the target that is spread over all classes.
+    average: decay of a running average of the weights, which is then validated and kept; 0 for no average.
+    mirror: treat the mirror images of a class as another class.
+    augment: strength of random distortions; None for the same as train.augment.
+    redraw: how drawings are changed further: the "same" pen and place, another "pen", or "any" pen, size and place.
+    bend: strength of elastic distortions of drawings; 0 for none.
+    precision: precision of the whole network during pretraining.
+    keep: do not train the pretrained network on tasks.
     """
 
     epochs: int = 0
@@ -92,24 +95,24 @@ class PretrainConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Counts are tasks, not steps; of a language model, sentences.
+    """How to train. Counts are tasks, not steps. A language model counts sentences instead.
 
-    tasks: in all.
-    tasks_per_step: whose losses are averaged.
-    micro_tasks: computed at a time, where memory does not hold a step's tasks; None for all of them. It divides
-        tasks_per_step. Gradients add up to those of the whole step, but batch norm has the statistics of a part.
+    tasks: training tasks in all.
+    tasks_per_step: tasks whose losses are averaged in one step.
+    micro_tasks: tasks computed at a time if memory is too small for a whole step; None for all of them. It must divide
+        tasks_per_step. Gradients add up to those of the whole step, but batch norm uses the statistics of each part.
     precision: "fp32", or "bf16-mixed" for torch's autocast; eqs. 3 and 5 to 7, g and recurrences stay in float32.
-    compile: "on" for torch.compile, where it fails with a warning and without; "strict" to stop there; or "off".
+    compile: "off", "on" for torch.compile, or "strict" to stop if compiling fails; "on" then trains without it.
     optimizer: "adam", or "sgd" with `momentum`.
-    learning_rate: at the start.
-    momentum: of SGD.
+    learning_rate: the learning rate at the start.
+    momentum: momentum of SGD.
     schedule: "constant"; "cosine" for a decay to 0; or "halving" every 2,000 tasks.
-    clip: the largest absolute value of a gradient, None for no limit.
+    clip: the largest absolute value of a gradient; None for no limit.
     augment: strength of random distortions of training images.
-    validate_every: tasks.
-    validation_tasks: tasks of a validation.
-    patience: validations without progress before training stops, None for no limit.
-    seed: of initialisation, tasks and dropout.
+    validate_every: tasks between two validations.
+    validation_tasks: tasks per validation.
+    patience: validations without progress before training stops; None for no limit.
+    seed: seed of initialisation, tasks and dropout.
     """
 
     tasks: int = 100_000
@@ -137,7 +140,7 @@ def _default(kind: registry.PartKind, name: str, package: str | None = None) -> 
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run. `network` and `key` are None where the learner builds its own networks."""
+    """The configuration of a whole run. `network` and `key` are None if the learner builds its own networks."""
 
     preset: str = "custom"
     recipe: str = "paper"
@@ -155,11 +158,11 @@ class Config:
 
     @property
     def precision(self) -> str:
-        """Of the layers that no task adapts."""
+        """The precision of the layers without shifts."""
         return self.network.precision if self.network else "float32"
 
     def as_dict(self) -> dict[str, Any]:
-        """The configuration as the values that its JSON has, each part with its name, and its package if not csn."""
+        """The configuration as JSON values. Each part has its name, and its package if that is not csn."""
         options = dataclasses.asdict(self)
         for kind in PARTS:
             if options[kind] is not None:
@@ -174,13 +177,16 @@ class Config:
 
 
 def load_preset(name: str, recipe: str = "paper") -> Config:
-    """A preset's configuration; a recipe holds its differences from the paper's, or from the one that it extends."""
+    """The configuration of a preset.
+
+    A recipe holds only its differences from the recipe `paper`, or from the recipe that it extends.
+    """
     if recipe not in RECIPES:
         raise ValueError(registry.unknown("recipe", recipe, RECIPES))
     table = read_preset(name)
     if recipe == "best" and recipe not in table:
         having = [other for other in preset_names() if recipe in read_preset(other)]
-        raise ValueError(f"preset {name!r} has no recipe 'best', these have: {', '.join(having)}")
+        raise ValueError(f"preset {name!r} has no recipe 'best': choose one of {', '.join(having)}")
     config = Config(preset=name, recipe=recipe)
     for layer in dict.fromkeys(("paper", table.get(recipe, {}).get("extends", "paper"), recipe)):
         changes = {section: options for section, options in table.get(layer, {}).items() if section != "extends"}
@@ -198,14 +204,14 @@ def config_from_json(text: str) -> Config:
         raise ValueError(f"a configuration is a JSON object with sections of options, got {text[:40]!r}")
     if "model" in options:
         raise ValueError(
-            "this configuration has its options in one section 'model', the form of csn 0.1: train again, or read "
-            "it with that version"
+            "this configuration has its options in one section 'model', which is the form of csn 0.1: train again, or "
+            "read it with that version"
         )
     return merge(Config(), options)
 
 
 def merge(config: Config, changes: Mapping[str, Any]) -> Config:
-    """`config` with some options changed, section by section. Names and types are checked."""
+    """`config` with some options changed, section by section. Names and types of options are checked."""
     sections = [item.name for item in dataclasses.fields(Config)]
     if unknown := [name for name in changes if name not in sections]:
         raise ValueError(registry.unknown("section of options", unknown[0], sections))
@@ -222,7 +228,7 @@ def merge(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def _with_part(config: Config, kind: registry.PartKind, changes: Any) -> Config:
-    """`config` with another part of a kind, or with some of its options changed."""
+    """`config` with another part of this kind, or with some options of the part changed."""
     current = getattr(config, kind)
     if changes is None and current is None:
         return config
@@ -242,16 +248,16 @@ def _with_part(config: Config, kind: registry.PartKind, changes: Any) -> Config:
 
 
 def _check_shape_only(network: NetworkOptions, learner: str) -> None:
-    """Raise ValueError if a network has options that a learner without a base learner would ignore."""
+    """Raise ValueError if a network has options that this learner would ignore, because it has no base learner."""
     ignored = [name for name in network.base_only if getattr(network, name) != getattr(type(network), name)]
     if ignored:
         raise ValueError(
-            f"network.{ignored[0]} is of a base learner that is adapted, and learner {learner!r} has none: leave it out"
+            f"network.{ignored[0]} is an option of an adapted base learner; learner {learner!r} has none: leave it out"
         )
 
 
 def _fitting(config: Config, before: Config) -> Config:
-    """`config` with the parts that its new learner or network needs, in place of those of `before`."""
+    """`config` with the parts that its new learner or network needs instead of those of `before`."""
     network, key = config.network, config.key
     if not config.learner.uses_network:
         return dataclasses.replace(config, network=None, key=None)
@@ -266,7 +272,7 @@ def _fitting(config: Config, before: Config) -> Config:
 
 def _section(name: str, changes: Any) -> Mapping[str, Any]:
     if not isinstance(changes, Mapping):
-        raise ValueError(f"{name!r} is a section with options of its own, got {changes!r}")
+        raise ValueError(f"{name!r} is a section of options: give names and values, got {changes!r}")
     return changes
 
 
@@ -283,7 +289,7 @@ def changed(section: str, options: Any, changes: Any, config: Config | None = No
 
 
 def _unknown_option(section: str, options: Any, name: str, known: list[str], config: Config | None) -> str:
-    """The message about an option that a section does not have: the nearest one, or the part that has it."""
+    """The message about an unknown option: it names the nearest option, and any part that has the option."""
     whose = f"{section} {options.name!r}" if section in PARTS else section
     message = registry.unknown(f"option of {whose}", name, known or ["none"])
     others = [(kind, getattr(config, kind)) for kind in PARTS if kind != section] if config else []
@@ -297,7 +303,7 @@ def _hints(options: Callable[..., Any]) -> dict[str, Any]:
 
 
 def parse_option(text: str) -> dict[str, Any]:
-    """`train.learning_rate=0.01` -> {"train": {"learning_rate": 0.01}}. The value is JSON, or else a plain string."""
+    """`train.learning_rate=0.01` -> {"train": {"learning_rate": 0.01}}. A value that is not JSON is a plain string."""
     path, separator, value = text.partition("=")
     section, dot, name = path.strip().partition(".")
     if not separator or not dot:
@@ -318,7 +324,7 @@ def _are_numbers(value: Any, count: int) -> bool:
 
 
 def _checked(name: str, hint: Any, value: Any) -> Any:
-    """`value` as the field's type, or a ValueError that says what the field takes."""
+    """`value` converted to the field's type, or a ValueError that says which values the field takes."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     for option in options:
         if option is type(None) and value is None:

@@ -1,7 +1,7 @@
-"""The names of all parts, as lazy references: reading this table loads neither torch nor any part.
+"""The names of all parts, as lazy references: importing this module loads neither torch nor any part.
 
-A package of one's own adds names through entry points (groups `csn.learners`, `csn.networks`, `csn.keys`,
-`csn.datasets` and `csn.presets`). Its parts are then known wherever csn's own are.
+Other packages add names through entry points (groups `csn.learners`, `csn.networks`, `csn.keys`, `csn.datasets` and
+`csn.presets`). Their parts can then be used wherever csn's own parts can.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 PartKind = Literal["learner", "network", "key", "dataset", "preset"]
 
-# Each name leads to the options of its part, or to the entry of its data set.
+# Each name leads to the options of a part, or to the entry of a data set.
 PARTS: Mapping[PartKind, Mapping[str, str]] = {
     "learner": {
         "csn": "csn.core.model:CSNOptions",
@@ -54,24 +54,27 @@ WORDS: Mapping[PartKind, str] = {"dataset": "data set"}
 
 
 class PartError(ValueError):
-    """A part that is not there, or that cannot be loaded."""
+    """A part does not exist or cannot be loaded."""
 
 
 def names(kind: PartKind) -> list[str]:
-    """Every name of a kind: csn's own, then those of other packages."""
+    """All names of a kind: csn's own, then those of other packages."""
     return list(dict.fromkeys([*PARTS[kind], *_plugins(kind)]))
 
 
 def load(kind: PartKind, name: str, package: str | None = None) -> Any:
-    """What a name leads to, or a PartError that says what there is.
+    """Load what a name leads to. An unknown name raises a PartError that lists the known names.
 
-    package: the one that the part came with when it was used before, if that was not csn.
+    Args:
+        kind: The kind of part.
+        name: The name of the part.
+        package: The package that the part came from when it was used before; None for csn.
     """
     word = WORDS.get(kind, kind)
     if (entry := plugin(kind, name, own=name in PARTS[kind])) is not None:
         try:
             return entry.load()
-        except Exception as error:  # a package of somebody else's may fail in any way
+        except Exception as error:  # another package may fail in any way
             raise PartError(
                 f"{word} {name!r} of {_package(entry)} could not be imported ({type(error).__name__}: {error}): "
                 f"repair or uninstall that package"
@@ -84,9 +87,12 @@ def load(kind: PartKind, name: str, package: str | None = None) -> Any:
 
 
 def plugin(kind: PartKind, name: str, *, own: bool) -> importlib.metadata.EntryPoint | None:
-    """The entry point by which another package adds a name, or a PartError if more than one package has it.
+    """The entry point of another package that adds a name, or None. More than one package raises a PartError.
 
-    own: csn has it.
+    Args:
+        kind: The kind of part.
+        name: The name of the part.
+        own: Whether csn itself has a part of this name.
     """
     entries = _plugins(kind).get(name, ())
     owners = [*(["csn"] if own else []), *map(_package, entries)]
@@ -99,7 +105,7 @@ def plugin(kind: PartKind, name: str, *, own: bool) -> importlib.metadata.EntryP
 
 
 def package_of(kind: PartKind, name: str) -> str | None:
-    """The package and version that a name comes with; None for csn itself."""
+    """The package and version that a name comes from; None for csn itself."""
     entries = _plugins(kind).get(name, ())
     return _package(entries[0]) if entries else None
 
@@ -124,7 +130,7 @@ def _package(entry: importlib.metadata.EntryPoint) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The message about an unknown name: the nearest one, and all there are."""
+    """The message about an unknown name: it suggests the nearest known name and lists all of them."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"unknown {what} {name!r}: {f'did you mean {near[0]!r}? ' if near else ''}There are {', '.join(known)}"

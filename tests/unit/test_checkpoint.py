@@ -93,7 +93,7 @@ def test_no_truncation_goes_unnoticed(saved):
     content = saved.read_bytes()
     for length in (*range(0, len(content), 7), len(content) - 1):
         saved.write_bytes(content[:length])
-        with pytest.raises(ValueError, match="truncated or no csn checkpoint"):
+        with pytest.raises(ValueError, match="truncated or not a csn checkpoint"):
             load_checkpoint(saved)
 
 
@@ -108,7 +108,7 @@ def test_foreign_files_are_refused(tmp_path):
     path = tmp_path / "foreign"
     for content in (b"", b"hello", b"\x89PNG" * 100, safetensors.torch.save(TENSORS)):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="truncated or no csn checkpoint"):
+        with pytest.raises(ValueError, match="truncated or not a csn checkpoint"):
             load_checkpoint(path)
 
 

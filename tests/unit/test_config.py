@@ -117,7 +117,7 @@ def test_values_of_the_wrong_type_are_refused(section, name, value, wanted):
 
 def test_a_section_must_be_a_table():
     for section in ("network", "train"):
-        with pytest.raises(ValueError, match=f"'{section}' is a section with options of its own, got 3"):
+        with pytest.raises(ValueError, match=f"'{section}' is a section of options: give names and values, got 3"):
             merge(Config(), {section: 3})
 
 
@@ -177,7 +177,7 @@ def test_best_is_a_recipe_of_its_own_and_only_of_some_presets():
     best = load_preset("prototypical", "best")
     assert best.train.schedule == "cosine"
     assert best.pretrain.classifier == "cosine"
-    with pytest.raises(ValueError, match=r"preset 'snail' has no recipe 'best', these have: .*prototypical"):
+    with pytest.raises(ValueError, match=r"preset 'snail' has no recipe 'best': choose one of .*prototypical"):
         load_preset("snail", "best")
 
 
@@ -211,7 +211,7 @@ def test_configuration_cannot_be_changed_in_place():
     [
         ("[]", "a configuration is a JSON object"),
         ('"adacnn-df"', "a configuration is a JSON object"),
-        ('{"train": []}', "'train' is a section with options of its own"),
+        ('{"train": []}', "'train' is a section of options: give names and values"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )

@@ -224,7 +224,7 @@ def test_a_part_that_raises_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatc
 def test_names_of_folders(tmp_path: Path, capsys) -> None:
     assert cli.main(["train", "adacnn-df", *TINY, "--out", str(tmp_path / "ein Ordner" / "ünï ☃ '\"$(id)\n")]) == 0
     assert cli.main(["train", "adacnn-df", *TINY, "--out", str(tmp_path / "caf\udce9")]) == 2
-    assert "is no name in UTF-8: choose another folder" in capsys.readouterr().err
+    assert "is not a name in UTF-8: choose another folder" in capsys.readouterr().err
 
 
 def test_the_bound_is_for_one_thread_and_one_moment() -> None:

@@ -112,7 +112,7 @@ def test_a_recurrence_is_computed_in_single_precision(conditioning):
 
 @pytest.mark.parametrize("name", ["metanet", "meta-lstm", "lstm-lm"])
 def test_learners_that_cannot_be_mixed_say_so(name):
-    with pytest.raises(ValueError, match=f"learner '{name}' is trained in single precision alone"):
+    with pytest.raises(ValueError, match=f"learner '{name}' is trained in float32 only"):
         machine.check_mixed(registry.load("learner", name)(), torch.device("cpu"))
 
 

@@ -312,7 +312,7 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         (
             "config",
             {"network": 5},
-            "is of another version of csn ('network' is a section with options of its own, got 5)",
+            "is of another version of csn ('network' is a section of options: give names and values, got 5)",
         ),
         (
             "config",

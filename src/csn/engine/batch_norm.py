@@ -1,4 +1,4 @@
-"""Batch norm whose statistics are those of all ranks together, so that they do not depend on how many there are."""
+"""Batch norm with statistics over all ranks, so that results do not depend on the number of ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class _AllSum(torch.autograd.Function):
-    """A tensor added up over all ranks; so is its gradient, for it reaches the loss of every rank."""
+    """The sum of a tensor over all ranks. The gradient is summed too, because the sum enters the loss of every rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -25,12 +25,12 @@ class _AllSum(torch.autograd.Function):
 
 
 def _each(channels: Tensor, x: Tensor) -> Tensor:
-    """A number for each channel, in the shape in which it meets (examples, channels, ...)."""
+    """One number per channel, reshaped so that it broadcasts over (examples, channels, ...)."""
     return channels.view(1, -1, *(1,) * (x.ndim - 2))
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """How many numbers a channel has on all ranks, their mean and their variance, by differentiable sums."""
+    """Count, mean and variance of each channel over all ranks, computed with differentiable sums."""
     others = [axis for axis in range(x.ndim) if axis != 1]
     count = _AllSum.apply(x.new_tensor([x.numel() / x.shape[1]]))
     mean = _AllSum.apply(x.sum(others)) / count
@@ -38,14 +38,14 @@ def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Normalised(torch.autograd.Function):
-    """Batch norm over all ranks by PyTorch's own passes: what is added up is a few numbers of each channel.
+    """Batch norm over all ranks with PyTorch's own kernels. Ranks exchange only a few numbers per channel.
 
-    It returns the result, and the count, mean and variance that it went by, which are no way for gradients.
+    It returns the result, and the count, mean and variance that it used. Gradients flow through the result only.
     """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means and variances of the ranks are put together as Chan, Golub and LeVeque do."""
+        """Combine the means and variances of the ranks by the formula of Chan, Golub and LeVeque."""
         own = x.numel() / x.shape[1]
         its_mean, its_variance = torch.batch_norm_update_stats(x, None, None, 0.0)
         sums = torch.cat([x.new_tensor([own]), own * its_mean])
@@ -61,15 +61,15 @@ class _Normalised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """Each number also moves the mean and the variance, and with them the numbers of every rank."""
+        """Each input also moves the mean and the variance, and so it affects the outputs of every rank."""
         x, weight, bias, count, mean, variance = ctx.saved_tensors
-        if torch.is_grad_enabled():  # to be differentiated once more
+        if torch.is_grad_enabled():  # a second derivative will be asked for
             _, mean, variance = _statistics(x)
             scale = weight * (variance + ctx.eps).rsqrt()
             y = (x - _each(mean, x)) * _each(scale, x) + _each(bias, x)
             found = torch.autograd.grad(y, (x, weight, bias), gradients[0], create_graph=True)
             return found[0], found[1], found[2], None
-        # As if mean and variance were given.
+        # First the gradients for a constant mean and variance; below, what the mean and the variance add to them.
         of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
             gradients[0], x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True]
         )
@@ -83,7 +83,7 @@ class _Normalised(torch.autograd.Function):
 
 
 class _OfAllRanks(nn.modules.batchnorm._BatchNorm):
-    """Normalises as one process would that had the examples of all ranks."""
+    """Normalises as a single process with the examples of all ranks would."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, ...) -> the same."""
@@ -94,7 +94,7 @@ class _OfAllRanks(nn.modules.batchnorm._BatchNorm):
         return y.to(x.dtype)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        """Move the statistics that evaluation goes by."""
+        """Update the running statistics that evaluation uses."""
         if self.num_batches_tracked is None or self.running_mean is None or self.running_var is None:
             return
         self.num_batches_tracked += 1
@@ -112,7 +112,7 @@ class _OfAllRanks2d(_OfAllRanks, nn.BatchNorm2d):
 
 
 def normalise_over_all_ranks(network: nn.Module) -> None:
-    """Let every batch norm of a network take the statistics of all ranks. It keeps its parameters and its name."""
+    """Make every batch norm of a network use the statistics of all ranks. Parameters and their names stay the same."""
     kinds: dict[type[nn.Module], type[nn.Module]] = {nn.BatchNorm1d: _OfAllRanks1d, nn.BatchNorm2d: _OfAllRanks2d}
     for module in network.modules():
         module.__class__ = kinds.get(type(module), type(module))

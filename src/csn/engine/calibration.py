@@ -1,4 +1,4 @@
-"""How well probabilities are calibrated, and how sure an accuracy is where a split has few classes."""
+"""How well probabilities are calibrated, and how certain an accuracy is if a split has few classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BINS = 15
 
 
 class Calibration:
-    """Sums over the answered queries of an evaluation, task by task in order."""
+    """Sums over the answered queries of an evaluation, added in the order of the tasks."""
 
     def __init__(self) -> None:
         self.bins = torch.zeros(3, BINS, dtype=torch.float64)  # queries, their confidence, and right answers
@@ -23,7 +23,7 @@ class Calibration:
         self.right: list[np.ndarray] = []
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
-        """(b, m, way) and (b, m): the answers to the next b tasks."""
+        """Add the answers to the next b tasks: logits (b, m, way) and labels (b, m)."""
         log_probabilities = logits.double().log_softmax(-1).cpu()
         labels = labels.cpu()
         self.loss -= log_probabilities.gather(-1, labels[..., None]).sum().item()
@@ -36,7 +36,7 @@ class Calibration:
 
     @classmethod
     def of_parts(cls, parts: Iterable[Calibration]) -> Calibration:
-        """Of tasks that several processes shared out, in order."""
+        """Combine the parts of several processes that shared the tasks, in order."""
         whole = cls()
         for part in parts:
             whole.bins += part.bins
@@ -45,10 +45,15 @@ class Calibration:
         return whole
 
     def summary(self, classes: np.ndarray | None = None) -> dict[str, float | int]:
-        """nll: mean negative log likelihood of a query's class. ece: expected calibration error, 15 bins of confidence.
+        """The calibration in numbers.
 
-        classes: (tasks, queries) the class of each query in its split; then also how many there are, and the 95 %
-        interval of the accuracy over them.
+        nll: the mean negative log likelihood of a query's class.
+        ece: the expected calibration error over 15 bins of confidence.
+        classes: the number of classes, if the argument is given.
+        interval_over_classes: the 95 % interval of the accuracy over classes, if the argument is given.
+
+        Args:
+            classes: (tasks, queries) the class of each query, as a number in its split.
         """
         queries, confidence, right = self.bins
         total = float(queries.sum())
@@ -63,14 +68,17 @@ class Calibration:
 
 
 def query_classes(source: EpisodeSource, tasks: int) -> np.ndarray:
-    """(tasks, queries) the class of each query of a source's first tasks, as a number in its split."""
+    """(tasks, queries) the class of each query in a source's first tasks, as a number in its split."""
     _, rows = source.batch_rows(0, tasks)
     return np.searchsorted(np.cumsum(source.classes.counts), rows, side="right")
 
 
 def clustered_interval(values: np.ndarray, clusters: np.ndarray) -> float:
-    """Half-width of the 95 % interval of a mean whose values come in clusters (Liang and Zeger, 1986): with deviations
-    summed within each cluster, the variance is C / (C - 1) times their squares over n^2."""
+    """Half-width of the 95 % interval of a mean whose values come in clusters (Liang and Zeger, 1986).
+
+    Deviations from the mean are summed within each of C clusters. The variance is C / (C - 1) times the sum of these
+    squares, divided by n^2.
+    """
     _, places = np.unique(clusters, return_inverse=True)
     sums = np.bincount(places, weights=values - values.mean())
     count = len(sums)

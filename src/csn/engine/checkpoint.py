@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Either the whole new file is there afterwards, or the old one still is."""
+    """Write a file so that either the whole new file or the whole old one is there, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -33,12 +33,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-# What a run keeps writing to its folder. A result file is not of them: a test may write it while the run goes on.
+# The files that a run keeps rewriting. Result files are not among them: another process may write one during training.
 WRITTEN = ("config.json", "origin.json", "vocabulary.json", "log.jsonl", "best.safetensors", "last.safetensors")
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a run that was killed while it wrote left behind. Only who holds the folder's lock may."""
+    """Remove the temporary files of a run that was killed while it wrote. The caller must hold the folder's lock."""
     for name in WRITTEN:
         for path in folder.glob(f".{name}.????????"):
             path.unlink(missing_ok=True)
@@ -46,7 +46,7 @@ def remove_unfinished(folder: Path) -> None:
 
 def save_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write named tensors and a JSON-able dictionary as one file."""
-    # Copies, for safetensors takes no tensors that share their memory, as the layers of a task do.
+    # Copies, because safetensors refuses tensors that share memory, as the layers of a task do.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # A flipped byte in a safetensors file loads silently, so the file carries a digest of its tensors.
     header = {"format": FORMAT, "sha256": digest(tensors, metadata), "metadata": metadata}
@@ -63,10 +63,10 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         version, expected, metadata = header["format"], header["sha256"], header["metadata"]
         if not isinstance(metadata, dict):
-            raise TypeError("its metadata is no JSON object")
+            raise TypeError("its metadata is not a JSON object")
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"{path} is truncated or no csn checkpoint ({error}): take another copy or train again"
+            f"{path} is truncated or not a csn checkpoint ({error}): take another copy or train again"
         ) from error
     if version != FORMAT:
         raise ValueError(f"{path} has checkpoint format {version}, this version of csn reads {FORMAT}: upgrade csn")
@@ -101,7 +101,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put `optimizer_tensors` back, each in the memory layout of its parameter."""
+    """Restore the state from `optimizer_tensors`, each tensor in the memory layout of its parameter."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():

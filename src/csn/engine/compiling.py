@@ -1,4 +1,4 @@
-"""A training step as one graph, by torch.compile; it is tried out before a training goes by it."""
+"""A training step compiled into one graph by torch.compile. The graph is tried once before training uses it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Step = Callable[[Episode], EpisodeOutput]
 
 
 def compiled(learner: FewShotLearner[Any], episode: Episode, *, strict: bool) -> Step:
-    """The learner's step as torch compiles it, or with a warning the learner itself where that fails.
+    """The learner's compiled step. If compiling fails, a warning is issued and the learner itself is returned.
 
     Args:
         learner: What is trained.
-        episode: Tasks to try the step on, forward and backward; nothing of it stays.
-        strict: Raise a ValueError instead of going on without.
+        episode: Tasks to try the step on, forward and backward. The trial leaves no trace in the learner.
+        strict: Raise a ValueError if compiling fails.
     """
     graph = torch.compile(learner, fullgraph=True, dynamic=False)
 
@@ -36,15 +36,15 @@ def compiled(learner: FewShotLearner[Any], episode: Episode, *, strict: bool) ->
         if strict:
             raise ValueError(
                 f"torch.compile fails on this step ({reason}): leave out --compile strict, or give --compile alone to "
-                f"train without a graph where there is none"
+                f"train without a graph where compiling fails"
             ) from error
-        warnings.warn(f"torch.compile fails on this step, which goes on without ({reason})", RuntimeWarning, 2)
+        warnings.warn(f"torch.compile fails on this step ({reason}); training goes on without it", RuntimeWarning, 2)
         return learner
     return step
 
 
 def _try(learner: FewShotLearner[Any], step: Step, episode: Episode) -> None:
-    """A step forward and backward, after which weights, statistics and random numbers are as they were."""
+    """Run one step forward and backward, then restore gradients, statistics and random numbers."""
     buffers = {name: buffer.clone() for name, buffer in learner.named_buffers()}
     devices = [episode.support.x.device] if episode.support.x.is_cuda else []
     try:

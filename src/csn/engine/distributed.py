@@ -1,7 +1,7 @@
 """One training on many processes, started by torchrun: N ranks compute what one rank computes.
 
-A rank is one process. It takes its share of the tasks of a step, and gradients, losses and the statistics of batch norm
-are added up over all ranks, so that no result depends on how many there are. Without torchrun all of this does nothing.
+A rank is one process. It computes its share of the tasks of a step. Gradients, losses and the statistics of batch norm
+are summed over all ranks, so no result depends on the number of ranks. Without torchrun all of this does nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from csn.engine.checkpoint import load_checkpoint
 
 T = TypeVar("T")
 TIMEOUT = 300.0  # seconds that ranks wait for one another; CSN_TIMEOUT sets another number
-PREPARING = timedelta(hours=12)  # that ranks of a machine wait while the first one fetches and reads the data
+PREPARING = timedelta(hours=12)  # how long a machine's ranks wait while the first one fetches and reads the data
 
 
 class SharedError(ValueError):
-    """An error that every rank has, and that rank 0 prints."""
+    """An error that every rank raises and only rank 0 prints."""
 
     is_told = True
 
 
 class Share(NamedTuple):
-    """A rank's part of a step: tasks first ... stop - 1 of `of`."""
+    """A rank's part of a step: tasks first ... stop - 1 out of `of` tasks."""
 
     first: int
     stop: int
@@ -44,12 +44,12 @@ class Share(NamedTuple):
 
     @property
     def cut(self) -> slice:
-        """What is to be taken of the whole step."""
+        """The slice of the whole step that belongs to this share."""
         return slice(self.first, self.stop)
 
     @property
     def weight(self) -> float:
-        """Part of the step's mean loss that is this share's."""
+        """The share's fraction of the step, which is its weight in the mean loss."""
         return (self.stop - self.first) / self.of
 
 
@@ -57,9 +57,9 @@ class Share(NamedTuple):
 class Ranks:
     """This process and those that it trains with.
 
-    rank: its number among all.
-    world: how many there are.
-    local: its number on this machine.
+    rank: this process's number among all processes.
+    world: the number of processes.
+    local: this process's number on its machine.
     """
 
     rank: int = 0
@@ -68,16 +68,16 @@ class Ranks:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one process only."""
+        """Whether this is the only process."""
         return self.world == 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank writes files and speaks."""
+        """Whether this rank writes files and reports progress."""
         return self.rank == 0
 
     def share(self, count: int) -> Share:
-        """This rank's part of `count` tasks: neighbours, as many as of any other rank or one more."""
+        """This rank's part of `count` tasks: consecutive ones. The sizes of two ranks differ by one task at most."""
         each, more = divmod(count, self.world)
         first = self.rank * each + min(self.rank, more)
         return Share(first, first + each + (self.rank < more), count)
@@ -103,7 +103,10 @@ class Ranks:
         return values
 
     def first_only(self, function: Callable[[], T]) -> T:
-        """What a function returns on rank 0, where alone it is called; its ValueError or OSError is that of all."""
+        """Call a function on rank 0 only, and return its result on every rank.
+
+        If it raises ValueError or OSError, every rank raises.
+        """
         if self.is_alone:
             return function()
         told: list[Any] = [None, None]
@@ -122,7 +125,10 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What fails with ValueError or OSError on one rank fails on all. The ranks must not communicate in between."""
+        """If the block raises ValueError or OSError on one rank, every rank raises.
+
+        The ranks must not communicate inside the block.
+        """
         error: Exception | None = None
         try:
             yield
@@ -140,7 +146,10 @@ class Ranks:
             raise (ValueError if self.is_first else SharedError)(text) from error
 
     def prepared(self, function: Callable[[], T]) -> T:
-        """What a function returns, called first by one rank of each machine: it fetches and keeps what others read."""
+        """Call a function on every rank, but on one rank of each machine first, and return its result.
+
+        The first rank fetches data and fills the cache. The other ranks of the machine then read them.
+        """
         if self.is_alone:
             return function()
         waiting = dist.new_group(timeout=PREPARING, backend="gloo")
@@ -159,7 +168,7 @@ class Ranks:
         return result[0]
 
     def check_same(self, what: dict[str, Any]) -> None:
-        """Raise ValueError unless these facts, each by its name, are the same on every rank."""
+        """Raise ValueError unless these named values are the same on every rank."""
         everyone = self.gathered(what)
         with self.together():
             for rank, its in enumerate(everyone):
@@ -170,7 +179,7 @@ class Ranks:
                     )
 
     def loaded(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """A checkpoint, which only rank 0 needs to have."""
+        """Load a checkpoint on every rank. Only rank 0 needs the file."""
         if self.is_alone:
             return load_checkpoint(path)
         tensors: dict[str, Tensor] = {}
@@ -191,8 +200,8 @@ class Ranks:
         if self.is_alone:
             return _Calls(learner)
         normalise_over_all_ranks(learner)
-        # Buckets that are rearranged after the first step add up in another order after a restart; with
-        # find_unused_parameters they stay, and a parameter that no task reached is no error.
+        # DDP may rearrange its buckets after the first step. After a restart, gradients would then be summed in another
+        # order. With find_unused_parameters the buckets stay, and a parameter without a gradient is no error.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         known = inspect.signature(DistributedDataParallel).parameters
         sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -200,7 +209,7 @@ class Ranks:
         return DistributedDataParallel(_Calls(learner), **options)
 
     def waiting(self, call: Callable[..., Any], more: bool) -> AbstractContextManager[None]:
-        """Where there are more parts of a step, gradients wait for them before they go to the other ranks."""
+        """The context of one part of a step: if more parts follow, gradients are not exchanged yet."""
         return call.no_sync() if more and isinstance(call, DistributedDataParallel) else nullcontext()
 
 
@@ -208,14 +217,14 @@ ALONE = Ranks()
 
 
 class _Calls(nn.Module):
-    """A learner, any of whose methods can be wrapped."""
+    """A module whose forward calls any method of a learner by name, so that DDP can wrap all of them."""
 
     def __init__(self, learner: nn.Module) -> None:
         super().__init__()
         self.learner = learner
 
     def forward(self, method: str, *inputs: Any) -> Any:
-        """What the method makes of the inputs."""
+        """Call the method with the inputs."""
         return getattr(self.learner, method)(*inputs)
 
 
@@ -225,7 +234,7 @@ def is_restarted() -> bool:
 
 
 def ranks_of_environment() -> Ranks:
-    """The ranks that torchrun's environment variables tell of, or one process alone."""
+    """The ranks that torchrun's environment variables describe, or one process alone."""
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return ALONE
     numbers = {}
@@ -244,7 +253,7 @@ def ranks_of_environment() -> Ranks:
 
 @contextmanager
 def connected() -> Iterator[Ranks]:
-    """The ranks, connected for as long as the context lasts. A lost connection is a ConnectionError."""
+    """The ranks, connected as long as the context lasts. A lost connection raises ConnectionError."""
     ranks = ranks_of_environment()
     if ranks.is_alone:
         yield ranks

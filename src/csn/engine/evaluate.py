@@ -17,13 +17,13 @@ from csn.learner import FewShotLearner
 
 EVALUATION_SEED = 2018  # the same validation and test tasks for every model and training seed
 IMAGES_PER_BATCH = 400
-ENCODED_AT_ONCE = 80  # examples; convolutions are fastest by some dozens, and larger batches cost memory
-REPEATED = 2  # times that examples are asked about on average, before encoding them once is worth while
-KEPT_BYTES = 3 * 2**30  # of encoded examples, at most
+ENCODED_AT_ONCE = 80  # examples; convolutions are fastest with a few dozen, and larger batches cost memory
+REPEATED = 2  # encode examples once if tasks use each of them at least this often on average
+KEPT_BYTES = 3 * 2**30  # the most that encoded examples may take
 
 
 class Accuracy(NamedTuple):
-    """Mean over tasks and the half-width of its 95 % interval, as fractions."""
+    """The mean over tasks and the half-width of its 95 % interval, as fractions."""
 
     mean: float
     interval: float
@@ -53,11 +53,18 @@ def evaluate(
     on_answers: Callable[[Tensor, Tensor], None] | None = None,
     ranks: Ranks = ALONE,
 ) -> list[float]:
-    """Accuracy on each of the source's first `tasks` episodes, the learner in evaluation mode.
+    """The accuracy on each of the source's first `tasks` episodes, with the learner in evaluation mode.
 
-    on_answers is given the logits (b, m, way) and labels (b, m) of each batch.
+    Several ranks share the tasks, in whole batches. Every rank returns the accuracies of all tasks.
 
-    Several ranks share the tasks out, in whole batches of those that one process makes; each has all accuracies.
+    Args:
+        learner: The learner to evaluate.
+        source: Where the tasks come from.
+        tasks: How many tasks.
+        device: The learner's device.
+        on_progress: Called with the number of tasks done.
+        on_answers: Called with the logits (b, m, way) and labels (b, m) of each batch.
+        ranks: The processes that share the tasks.
     """
     training = learner.training
     learner.eval()
@@ -88,11 +95,18 @@ def evaluate(
 def encodings_for(
     learner: FewShotLearner[Any], source: EpisodeSource, tasks: int, device: torch.device | str, first: int = 0
 ) -> Encodings | None:
-    """Room for the examples of so many of a source's episodes as a learner in evaluation mode encodes them.
+    """A cache for the encoded examples of a source's episodes, or None if it would not help.
 
-    A thousand tasks ask about a few thousand examples again and again, and nearly all of the time goes into networks
-    that see one example at a time. None where tasks have most examples to themselves, where there is nothing to encode,
-    or too much to keep.
+    A thousand tasks use the same few thousand examples again and again, and nearly all of the time goes into networks
+    that see one example at a time. There is no cache if tasks share few examples, if the learner encodes nothing, or if
+    the encodings would take too much memory.
+
+    Args:
+        learner: A learner in evaluation mode.
+        source: Where the tasks come from.
+        tasks: How many tasks.
+        device: The learner's device.
+        first: The number of the first task.
     """
     if tasks == 0:
         return None
@@ -103,14 +117,21 @@ def encodings_for(
     one = learner.encode(source.examples(rows[:1]).to(device))
     if one is None or len(rows) * sum(part.numel() * part.element_size() for part in one) > KEPT_BYTES:
         return None
-    kept = [torch.empty_like(part.expand(len(rows), *part.shape[1:])) for part in one]  # of the same memory format
+    kept = [torch.empty_like(part.expand(len(rows), *part.shape[1:])) for part in one]  # keeps the memory format
     return Encodings(learner, source, device, rows, support, query, kept)
 
 
 class Encodings:
-    """Examples of some episodes, encoded when an episode first asks about them.
+    """The examples of some episodes. Each is encoded when an episode first uses it.
 
-    rows: of the examples, in order; support, query: (tasks, examples) rows of the episodes; kept: an encoding of each.
+    Args:
+        learner: The learner that encodes.
+        source: Where the examples come from.
+        device: The learner's device.
+        rows: The rows of all examples, sorted.
+        support: (tasks, examples) the rows of each episode's support.
+        query: (tasks, examples) the rows of each episode's queries.
+        kept: Empty tensors with one row per example, which take the encodings.
     """
 
     def __init__(
@@ -128,14 +149,14 @@ class Encodings:
         self._known = np.zeros(len(rows), dtype=bool)
 
     def logits(self, tasks: slice) -> Tensor:
-        """(tasks, queries, way) of these episodes."""
+        """(tasks, queries, way) the logits of these episodes."""
         support, query = self._support[tasks], self._query[tasks]
         self._encode(np.union1d(support, query))
         labels = self.source.labels(len(support), self.source.shot).to(self.device)
         return self.learner.answer(self._of(support), labels, self._of(query), self.source.way)
 
     def _encode(self, places: np.ndarray) -> None:
-        """Those of them that are new."""
+        """Encode those of these examples that are not encoded yet."""
         new = places[~self._known[places]]
         for first in range(0, len(new), ENCODED_AT_ONCE):
             some = new[first : first + ENCODED_AT_ONCE]
@@ -146,10 +167,10 @@ class Encodings:
         self._known[new] = True
 
     def _of(self, places: np.ndarray) -> list[Tensor]:
-        """(tasks, examples) -> (tasks, examples, ...) each."""
+        """The encodings of these examples: (tasks, examples) -> (tasks, examples, ...) each."""
         return [kept[torch.from_numpy(places)] for kept in self.kept]
 
 
 def task_accuracies(logits: Tensor, labels: Tensor) -> Tensor:
-    """(b, m, way) and (b, m) -> (b,) fractions of right answers."""
+    """Fractions of right answers: (b, m, way) and (b, m) -> (b,)."""
     return (logits.argmax(-1) == labels).double().mean(-1)

@@ -1,6 +1,7 @@
-"""Training a language model: next words of whole sentences, in batches of sentences of about the same length.
+"""Training a language model to predict the next word, in batches of whole sentences of similar length.
 
-It is the loop of csn.engine.train with sentences where that has tasks. As there, step s is a function of (seed, s).
+It uses the loop of csn.engine.train, but counts sentences instead of tasks. There too, step s is a function of
+(seed, s).
 """
 
 from __future__ import annotations
@@ -22,12 +23,22 @@ from csn.engine.evaluate import evaluate, summarise
 from csn.engine.train import StepReport, TrainingLoop, ValidationReport
 from csn.networks.sentences import PAD
 
-BATCHES_SORTED = 50  # batches whose sentences are sorted by length among each other
+BATCHES_SORTED = 50  # the sentences of this many batches are sorted by length together
 VALIDATION_SENTENCES = 1000
 
 
 class LanguageTrainer(TrainingLoop):
-    """Keeps the model of least perplexity on validation sentences; tells its accuracy on validation tasks as well."""
+    """Keeps the model with the lowest perplexity on validation sentences, and reports its accuracy on validation tasks.
+
+    Args:
+        learner: The language model.
+        config: How to train it.
+        text: Training and validation sentences.
+        validation: Where validation tasks come from.
+        folder: Where checkpoints are written.
+        about: What the checkpoints say about the run.
+        device: The device to train on.
+    """
 
     unit = "sentences"
     learner: LanguageModel
@@ -60,11 +71,11 @@ class LanguageTrainer(TrainingLoop):
 
     @property
     def standing(self) -> str:
-        """The best so far, in words."""
+        """The best result so far, in words."""
         return f"best validation perplexity {1 / self.best:.1f}" if self.best > 0 else "no validation yet"
 
     def _epoch(self, epoch: int) -> list[np.ndarray]:
-        """Sentences of every batch of a pass over the text; those that fill no batch wait for the next pass."""
+        """The sentences of each batch of an epoch. Sentences left over after the last full batch are left out."""
         size, rng = self.config.tasks_per_step, np.random.default_rng([self.config.seed, epoch])
         order = rng.permutation(len(self.text.train))
         lengths = (self.text.train != PAD).sum(1).numpy()
@@ -74,7 +85,11 @@ class LanguageTrainer(TrainingLoop):
         return list(batches[rng.permutation(len(batches))])
 
     def _step(self) -> StepReport:
-        """The mean loss over all words of a batch, ends included; accuracy: of the next word among all."""
+        """Train on one batch.
+
+        The loss is the mean over all words of the batch, sentence ends included. The accuracy is that of the next word
+        among all words.
+        """
         size = self.config.tasks_per_step
         epoch, number = divmod(self.tasks // size, len(self.text.train) // size)
         share = self._share(size)
@@ -96,7 +111,7 @@ class LanguageTrainer(TrainingLoop):
 
     @torch.no_grad()
     def _perplexity(self) -> float:
-        """exp of the mean loss of a word (or end) of the validation sentences, each read by itself."""
+        """exp of the mean loss per word (or sentence end) of the validation sentences."""
         self.learner.eval()
         losses = []
         batches = self.text.val[:VALIDATION_SENTENCES].split(self.config.tasks_per_step)
@@ -108,5 +123,5 @@ class LanguageTrainer(TrainingLoop):
 
 
 def _cropped(x: Tensor) -> Tensor:
-    """Sentences without the columns that none of them reaches."""
+    """The sentences without the columns that hold only padding."""
     return x[:, : int((x != PAD).sum(1).max())]

@@ -1,4 +1,7 @@
-"""Training a run beyond its end: at a constant rate a shorter training is the beginning of a longer one, to the bit."""
+"""Training a run beyond its end.
+
+At a constant learning rate, a shorter training equals the beginning of a longer one to the bit.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,22 @@ from csn.config import Config, config_from_json, merge
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.origin import origin
 
-LENGTH = ("tasks", "validate_every")  # what a longer training may have otherwise
+LENGTH = ("tasks", "validate_every")  # options in which a longer training may differ
 
 
 def lengthened(config: Config, wanted: Config) -> Config:
-    """A configuration with the length of the asked one, if it trains for the beginning of that; else as it is."""
+    """A configuration with the length of the wanted one, if it is the beginning of that; else unchanged."""
     its, longer = config.train, wanted.train
-    # A last step of fewer tasks than the others is no step of the longer training.
+    # If the last step has fewer tasks than the others, the longer training has no such step.
     is_beginning = its.schedule == "constant" and its.tasks < longer.tasks and its.tasks % its.tasks_per_step == 0
     return merge(config, {"train": {name: getattr(longer, name) for name in LENGTH}}) if is_beginning else config
 
 
 def restate(folder: Path, config: Config, about: dict[str, Any]) -> None:
-    """Let the files of a run say that it is now a longer one, and by which commands it came about.
+    """Rewrite the files of a run so that they state its new length and the commands that trained it.
 
-    Nothing is changed where it is as long as it was. config.json is last: until then the next try does it all again.
+    Nothing changes if the run is not longer than before. config.json is written last, so after a crash the next try
+    does everything again.
     """
     path = folder / "config.json"
     try:

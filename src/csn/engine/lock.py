@@ -13,21 +13,21 @@ if sys.platform != "win32":
 
 
 class FolderLock:
-    """Keeps other processes from training in a folder for as long as it lives; it leaves no file there."""
+    """Keeps other processes from training in a folder as long as this object lives. It leaves no file there."""
 
     def __init__(self, folder: Path) -> None:
         self.handle = os.open(folder, os.O_RDONLY)
         weakref.finalize(self, os.close, self.handle)  # which also unlocks
 
 
-# A process may open a folder again while its own trainer is still there, e.g. to go on.
+# A process may lock a folder again while its own earlier trainer still exists, e.g. to resume.
 _HELD: weakref.WeakValueDictionary[Path, FolderLock] = weakref.WeakValueDictionary()
 
 
 def lock_folder(folder: Path) -> FolderLock | None:
-    """The lock of a folder, which is made if it is missing; a ValueError if another process has it.
+    """Lock a folder, which is created if it is missing. Raises ValueError if another process holds the lock.
 
-    None on Windows, which opens no folders: there a warning says that nothing keeps a second process out.
+    Windows cannot open folders, so there is no lock there: the result is None, and a warning says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":

@@ -16,7 +16,7 @@ from csn.engine.train import LOG_EVERY, Listener, StepReport, TrainingLoop, Vali
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The records of log.jsonl, without a last line that was cut off."""
+    """The records of log.jsonl. Damaged lines are skipped, such as a last line that was cut off."""
     records = []
     path = folder / "log.jsonl"
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
@@ -33,12 +33,15 @@ def _is_number(value: object) -> bool:
 
 @contextlib.contextmanager
 def run_log(trainer: TrainingLoop) -> Iterator[Listener]:
-    """A listener that writes log.jsonl (and TensorBoard files where it is installed) of a trainer from where it is."""
+    """A listener that writes log.jsonl, from the trainer's current task on.
+
+    It writes TensorBoard files too if tensorboard is installed.
+    """
     folder, steps = trainer.folder, trainer.unlogged
     kept = [record for record in read_log(folder) if record["tasks"] <= trainer.tasks]
     path = folder / "log.jsonl"
     write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
-    before = kept or read_log(folder / PRETRAIN_FOLDER)  # what came first counts as time of the run
+    before = kept or read_log(folder / PRETRAIN_FOLDER)  # the time of the pretraining counts as time of the run
     earlier = before[-1]["seconds"] if before else 0.0
     started = time.monotonic()
     board = _tensorboard(folder)
@@ -77,7 +80,7 @@ def run_log(trainer: TrainingLoop) -> Iterator[Listener]:
 
 
 def _tensorboard(folder: Path) -> Any:
-    """A TensorBoard writer, or None where tensorboard is not installed."""
+    """A TensorBoard writer, or None if tensorboard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard.writer import SummaryWriter

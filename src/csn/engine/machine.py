@@ -1,4 +1,4 @@
-"""What the engine asks of the machine: a device, an allocator that keeps large blocks, and arithmetic that works."""
+"""What the engine needs from the machine: a device, and a precision in which it computes correctly and fast."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from csn.allocator import keep_freed_memory as keep_freed_memory
 from csn.core.parts import LearnerOptions
 
-# Convolutions as networks have them, forward and back, in either precision; fails if bfloat16 is slower: where it is
-# emulated it takes three times as long, where a processor has instructions for it a third.
+# Runs typical convolutions forward and backward in both precisions, and fails if bfloat16 is slower. A processor with
+# instructions for bfloat16 takes a third of the time; one that emulates it takes three times as long.
 _PROBE = """
 import time, torch
 torch.set_num_threads(1)
@@ -31,9 +31,11 @@ raise SystemExit(min(half for _, half in times) > min(full for full, _ in times)
 
 
 def choose_device(name: str, local: int | None = None) -> torch.device:
-    """cpu, cuda, mps, or auto for the fastest one there is.
+    """The device of a name.
 
-    local: the number of this process among those of the machine that train together, each on a GPU of its own.
+    Args:
+        name: cpu, cuda, mps, or auto for the fastest one of this machine.
+        local: The number of this process on this machine if several processes train together. Each gets its own GPU.
     """
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     available["mps"] &= local is None
@@ -57,7 +59,7 @@ def choose_device(name: str, local: int | None = None) -> torch.device:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Raise ValueError if a device cannot convolve in a precision, or only more slowly than in float32."""
+    """Raise ValueError if convolutions in this precision fail on a device, or are slower than in float32."""
     if precision == "bfloat16" and not _gains_by_bfloat16(device.type):
         raise ValueError(
             f"convolving in bfloat16 fails or gains nothing on this machine's {device.type}: take float32, with --set "
@@ -66,11 +68,11 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def check_mixed(learner: LearnerOptions, device: torch.device) -> None:
-    """Raise ValueError if a learner cannot be trained in mixed precision, or a device has no use for that."""
+    """Raise ValueError if a learner cannot be trained in mixed precision, or if the device gains nothing by it."""
     if not learner.mixes:
         raise ValueError(
-            f"learner {learner.name!r} is trained in single precision alone, for it computes with gradients of weights "
-            f"or reads running text: leave out train.precision"
+            f"learner {learner.name!r} is trained in float32 only, because it computes with gradients of weights or "
+            f"reads running text: leave out train.precision"
         )
     if not torch.amp.is_autocast_available(device.type) or not _gains_by_bfloat16(device.type):
         raise ValueError(
@@ -79,7 +81,7 @@ def check_mixed(learner: LearnerOptions, device: torch.device) -> None:
 
 
 def usable_precision(precision: str) -> str:
-    """The one to open a trained model in: its own, or float32 where this machine's processor has no use for that."""
+    """The precision to open a trained model in: its own, or float32 if this machine's processor gains nothing by it."""
     if precision == "bfloat16" and not _gains_by_bfloat16("cpu"):
         warnings.warn("this machine gains nothing by bfloat16: the model is read in float32", RuntimeWarning, 2)
         return "float32"
@@ -88,7 +90,10 @@ def usable_precision(precision: str) -> str:
 
 @functools.cache
 def _gains_by_bfloat16(device: str) -> bool:
-    """Some processors claim instructions that end the process, so another one tries them first."""
+    """Whether bfloat16 is faster on this device.
+
+    Some processors claim instructions that crash the process, so a child process tries them first.
+    """
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return (

@@ -1,4 +1,4 @@
-"""Models from their checkpoints: what a file says of its network is checked before anything of its size is built."""
+"""Models from their checkpoints. What a file says about its network is checked before that network is built."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ from csn.engine.machine import usable_precision
 from csn.learner import FewShotLearner, InputSpec
 from csn.registry import PartError
 
-# What building a network of nonsense, or loading tensors that do not fit, may end with.
+# The exceptions of building a network from nonsensical options, or of loading tensors that do not fit.
 UNBUILT = (ValueError, RuntimeError, ArithmeticError, TypeError, LookupError, AttributeError, MemoryError)
-SLACK = 64  # parameter tensors that are built and given up again
-MOST_TENSORS = 100_000  # of a network that is to be trained
+SLACK = 64  # parameter tensors that may be built and thrown away again
+MOST_TENSORS = 100_000  # the most that a network to be trained may have
 
 
 def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner[Any], Config, dict[str, Any]]:
     """A trained model from its checkpoint alone, ready to predict, with its configuration and metadata.
 
-    The file may be anybody's: a checksum says that nobody altered it since, not who wrote it. So what it says of itself
-    is checked, and no network is built that is larger than the tensors in it.
+    Anybody may have written the file: its checksum shows that it was not altered, but not who made it. So its contents
+    are checked, and no network is built that is larger than the tensors in the file.
+
+    Args:
+        path: The checkpoint.
+        attention: "soft" or "hard" attention instead of the one it was trained with.
     """
     tensors, metadata = load_checkpoint(path)
     about = checked_about(path, metadata)
@@ -41,7 +45,7 @@ def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLear
         with bounded(2 * len(tensors) + SLACK, 2 * sum(tensor.numel() for tensor in tensors.values()) + 2**20):
             learner = empty_learner(_as_used(config, attention), input_spec(about))
         learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-    except PartError:  # of a package that is missing or broken, which it names
+    except PartError:  # a package is missing or broken; the error names it
         raise
     except UNBUILT as error:
         raise ValueError(
@@ -51,7 +55,7 @@ def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLear
 
 
 def checked_about(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of its run, or a ValueError that names what is missing or of another kind."""
+    """What a checkpoint says about its run, or a ValueError that names what is missing or wrong."""
     if "about" not in metadata:
         raise ValueError(f"{path} holds no trained model: give the checkpoint of a run, e.g. RUN/best.safetensors")
     about = metadata["about"]
@@ -82,7 +86,7 @@ def _short(error: Exception) -> str:
 
 
 def _as_used(config: Config, attention: str | None) -> Config:
-    """`config` with another attention, and in a precision that this machine gains by."""
+    """`config` with another attention, and with a precision that is fast on this machine."""
     if attention is not None and attention != config.learner.attention:
         config = merge(config, {"learner": {"attention": attention}})
     if config.precision != "float32":
@@ -91,7 +95,7 @@ def _as_used(config: Config, attention: str | None) -> Config:
 
 
 def empty_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
-    """A learner whose weights are yet to be loaded: none is drawn."""
+    """A learner without initialised weights, because they will be loaded."""
     with torch.device("meta"):
         learner = build_learner(config, spec)
     return learner.to_empty(device="cpu")
@@ -99,7 +103,12 @@ def empty_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
 
 @contextmanager
 def bounded(tensors: int, numbers: int) -> Iterator[None]:
-    """A ValueError as soon as modules are built with more parameters than so many tensors of so many numbers."""
+    """Raise ValueError as soon as the modules built in this context have too many parameters.
+
+    Args:
+        tensors: The most parameter tensors.
+        numbers: The most numbers in all of them together.
+    """
     count, size, thread = 0, 0, threading.get_ident()
 
     def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -118,13 +127,16 @@ def bounded(tensors: int, numbers: int) -> Iterator[None]:
 
 
 def check_size(config: Config, spec: InputSpec) -> None:
-    """Raise ValueError if this machine has no memory to train a learner: parameters, gradients and Adam's two means."""
+    """Raise ValueError if this machine has too little memory to train a learner.
+
+    Training needs memory for parameters, gradients and Adam's two means.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
     try:
         with bounded(MOST_TENSORS, memory // 16), torch.device("meta"):
             build_learner(config, spec)
     except (RuntimeError, ArithmeticError, TypeError, MemoryError) as error:
-        raise ValueError(f"no network of these options can be built ({_short(error)}): make it smaller") from error
+        raise ValueError(f"no network can be built with these options ({_short(error)}): make it smaller") from error
     except ValueError as error:
         if "parameter tensors" not in str(error):
             raise
@@ -132,7 +144,7 @@ def check_size(config: Config, spec: InputSpec) -> None:
 
 
 def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
-    """How many words, and a sha256 of them in order: what a network's word ids mean."""
+    """The number of words and a sha256 of them in order, which tell what a network's word ids mean."""
     return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
 
 
@@ -142,5 +154,5 @@ def input_spec(about: dict[str, Any]) -> InputSpec:
 
 
 def vocabulary_size(about: dict[str, Any]) -> int | None:
-    """Words that a run's network knows; None where it reads no words."""
+    """The number of words that a run's network knows, or None if it reads no words."""
     return about["vocabulary"]["size"] if "vocabulary" in about else None

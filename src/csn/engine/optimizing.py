@@ -1,4 +1,4 @@
-"""What an optimizer is made of: the options that can be trained by, the optimizer, and its rate."""
+"""The optimizer, its learning rate, and a check of the options of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HALVED_EVERY = 2000  # tasks, with the schedule "halving" (Snell et al., 2017)
 
 
 def check_counts(config: TrainConfig) -> None:
-    """Raise ValueError if there is nothing to train or to choose a model on."""
+    """Raise ValueError unless training is possible with these numbers."""
     least_of = {"tasks": 1, "tasks_per_step": 1, "validate_every": 1, "validation_tasks": 2, "patience": 0, "seed": 0}
     for name, least in least_of.items():
         value = getattr(config, name)
@@ -34,7 +34,7 @@ def check_counts(config: TrainConfig) -> None:
 
 
 def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """Adam with its defaults but the rate, or SGD with momentum (appendix A)."""
+    """Adam with its defaults except the rate, or SGD with momentum (appendix A)."""
     parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=config.learning_rate, fused=True)
@@ -42,7 +42,7 @@ def build_optimizer(learner: nn.Module, config: TrainConfig) -> torch.optim.Opti
 
 
 def learning_rate(config: TrainConfig, tasks: int) -> float:
-    """The rate after a number of tasks."""
+    """The learning rate after a number of tasks."""
     if config.schedule == "constant":
         return config.learning_rate
     if config.schedule == "halving":

@@ -1,4 +1,4 @@
-"""Where a file comes from: what made it, of which code, when and on what machine."""
+"""Where a file comes from: the command, the code, the date and the machine that made it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import csn
 
 
 def origin(program: str = "csn") -> dict[str, Any]:
-    """What made a file: command, commit, date, machine."""
+    """The origin of a file: command, commit, date and machine."""
     return {
         "command": f"{program} {shlex.join(sys.argv[1:])}",
         "commit": commit(),
@@ -28,34 +28,37 @@ def origin(program: str = "csn") -> dict[str, Any]:
 
 
 def commit(package: Path = Path(csn.__file__).parent) -> str:
-    """The commit this code was run from, "-dirty" if the package was changed since; its version if it is of none."""
+    """The commit of the running code, or the version of csn if it is not in a repository.
+
+    "-dirty" is appended if the package has uncommitted changes.
+    """
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=package, capture_output=True, text=True, timeout=10, check=True)
         return done.stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # a copy below another project's repository is not of that
-        # The package alone: results and pages change while a table is made, and what ran is still what was committed.
+        git("ls-files", "--error-unmatch", "__init__.py")  # fails for a copy inside another repository
+        # Only the package counts: results and pages change while a table is made, and the code is still as committed.
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return f"csn {csn.__version__}"
 
 
 def check_committed(what: str) -> None:
-    """Raise ValueError where the package has uncommitted changes: nobody could make a number of such code again.
+    """Raise ValueError if the package has uncommitted changes: nobody could reproduce a number made by such code.
 
-    The environment variable CSN_UNCOMMITTED lets it pass, for tests of a package that is being changed.
+    The environment variable CSN_UNCOMMITTED turns this check off, for tests of code that is being changed.
     """
     if commit().endswith("-dirty") and not os.environ.get("CSN_UNCOMMITTED"):
         raise ValueError(
-            f"{what} is evidence only of code that others can have, and the package has uncommitted changes: commit or "
+            f"{what} must be made by code that others can have, but the package has uncommitted changes: commit or "
             f"stash them (git status -- {Path(csn.__file__).parent})"
         )
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a result file says of the machine and versions."""
+    """What a result file says about the machine and the versions."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

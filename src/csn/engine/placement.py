@@ -1,4 +1,4 @@
-"""Where training examples are kept: one table of bytes on the device that computes, or in the host's memory."""
+"""Where training examples are kept: as one table of bytes on the computing device, or in the host's memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import torch
 
 from csn.data.source import Dataset
 
-SHARE = 0.5  # of a device's free memory that examples may take
+SHARE = 0.5  # the part of a device's free memory that examples may take
 
 
 def placed(data: Dataset, device: torch.device, where: str = "auto") -> Dataset:
-    """The data with their training and validation examples where steps are to gather them from.
+    """The data, with training and validation examples moved to where they are kept.
 
-    where: "device"; "host", from where each step's examples go to the device as bytes, pinned and asynchronous; or
-    "auto", the device where they fit into half of its free memory. Streamed examples stay where they are.
+    Args:
+        data: A data set. Streamed examples stay where they are.
+        device: The device that computes.
+        where: "device"; "host", from where each step copies its examples as bytes, pinned and asynchronously; or
+            "auto", which means the device if the examples fit into half of its free memory.
     """
     if device.type == "cpu" or where == "stream":
         return data
@@ -34,5 +37,5 @@ def placed(data: Dataset, device: torch.device, where: str = "auto") -> Dataset:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes; of devices that do not tell, no limit."""
+    """Free memory of a device in bytes; infinite if the device does not tell."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else float("inf")

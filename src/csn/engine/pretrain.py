@@ -1,10 +1,10 @@
-"""Pretraining: before any task, the network whose outputs are compared learns to classify all training classes.
+"""Pretraining: before the first task, the embedding network learns to classify all training classes.
 
-A pass over the training examples shows it every class at once, where a task shows it five. It is the loop of
-csn.engine.train with examples where that has tasks; as there, step s is a function of (seed, s).
+One epoch shows it every class, while a task shows it only five. It uses the loop of csn.engine.train, but counts
+examples instead of tasks. As there, step s is a function of (seed, s).
 
-What is pretrained well compares well: more classes, a cosine classifier, distortions and averaged weights
-(docs/decisions.md says what each of them brings).
+Better pretraining gives better comparisons: it helps to have more classes, a cosine classifier, distortions and
+averaged weights (docs/decisions.md says how much each of them brings).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, Valida
 from csn.learner import FewShotLearner
 from csn.networks.precision import convolving_in
 
-FOLDER = "pretraining"  # of a run
-TEMPERATURE = 10.0  # of the cosines by which validation tasks are answered
+FOLDER = "pretraining"  # name of the folder inside a run's folder
+TEMPERATURE = 10.0  # scale of the cosines when validation tasks are answered
 
 
 class CosineClassifier(nn.Module):
-    """A layer of cosines to one direction a class, times a learned scale: (examples, d) -> (examples, classes)."""
+    """Cosines with one direction per class, times a learned scale: (examples, d) -> (examples, classes)."""
 
     def __init__(self, size: int, classes: int) -> None:
         super().__init__()
@@ -51,7 +51,10 @@ class CosineClassifier(nn.Module):
 
 
 class PretrainingClassifier(MatchingNetwork):
-    """The network under a layer of all training classes. It answers tasks by attention over its outputs."""
+    """The embedding network with a classifier of all training classes on top.
+
+    It answers validation tasks by attention over the embeddings, without the classifier.
+    """
 
     def __init__(
         self, network: nn.Module, size: int, classes: int, way: int, pretrain: PretrainConfig | None = None
@@ -70,7 +73,7 @@ class PretrainingClassifier(MatchingNetwork):
 
     @torch.no_grad()
     def update_average(self, decay: float) -> None:
-        """The running average becomes `decay` of itself and what is missing of the network as it is."""
+        """Move the running average: `decay` times the average plus (1 - decay) times the current weights."""
         assert self.average is not None
         pairs = zip(self.average.state_dict().values(), self.embedding.state_dict().values(), strict=True)
         for mean, value in pairs:
@@ -88,7 +91,19 @@ class Pretrained(NamedTuple):
 
 
 class PretrainTrainer(TrainingLoop):
-    """Trains a learner's network in place, and leaves it as it was when it answered validation tasks best."""
+    """Pretrains a learner's embedding network in place, and restores its best weights on validation tasks at the end.
+
+    Args:
+        learner: The learner whose embedding network is pretrained.
+        size: Numbers in one embedding.
+        pretrain: How to pretrain.
+        config: How to train. The seed, clipping and validation tasks are taken from it.
+        classes: The training classes.
+        validation: Where validation tasks come from.
+        folder: Where checkpoints are written.
+        about: What the checkpoints say about the run.
+        device: The device to train on.
+    """
 
     unit = "examples"
     learner: PretrainingClassifier
@@ -139,7 +154,7 @@ class PretrainTrainer(TrainingLoop):
         self._order = functools.lru_cache(maxsize=1)(self._shuffled)
 
     def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
-        """As every loop, and then the network is the best one."""
+        """Run the loop, then give the network its best weights."""
         outcome = super().run(listener, should_stop)
         if outcome == "finished":
             tensors, _ = self.ranks.loaded(self.folder / "best.safetensors")
@@ -147,11 +162,11 @@ class PretrainTrainer(TrainingLoop):
         return outcome
 
     def _shuffled(self, epoch: int) -> Tensor:
-        """The order of the examples in a pass; those that fill no batch wait for the next one."""
+        """The order of the examples in an epoch. Examples left over after the last full batch are left out."""
         return torch.from_numpy(np.random.default_rng([self.config.seed, epoch]).permutation(len(self.labels)))
 
     def _rate(self) -> float:
-        """It rises in a straight line, and falls by the cosine of csn.engine.train."""
+        """The learning rate: a linear warm-up, times the cosine decay of csn.engine.train."""
         rising = self.pretrain.warm_up * self.config.tasks
         return min(1.0, (self.tasks + self.pretrain.batch) / rising if rising else 1.0) * super()._rate()
 
@@ -175,14 +190,14 @@ class PretrainTrainer(TrainingLoop):
         return StepReport(self.tasks, loss, share.weight * float((logits.argmax(-1) == labels).double().mean()))
 
     def _examples(self, rows: Tensor) -> Tensor:
-        """Training examples; rows beyond their number are their mirror images."""
+        """The training examples of these rows. A row beyond the number of examples means a mirror image."""
         x, mirrored = self.classes.at(rows % len(self.classes.x)), rows >= len(self.classes.x)
         if mirrored.any():
             x = torch.where(mirrored[:, None, None, None].to(x.device), x.flip(-1), x)
         return x
 
     def _validate(self) -> ValidationReport:
-        """Averaged weights answer, and are kept, in place of those that are trained."""
+        """Validate, and keep, the averaged weights instead of the trained ones if there is an average."""
         learner = self.learner
         if learner.average is None:
             return super()._validate()
@@ -194,15 +209,15 @@ class PretrainTrainer(TrainingLoop):
 
 
 def promoted_to_float32(logits: Tensor) -> Tensor:
-    """Logits in a precision that a loss can be computed in."""
+    """Logits in a precision in which a loss can be computed."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def check_options(pretrain: PretrainConfig) -> None:
-    """Raise ValueError unless these options can be trained by."""
+    """Raise ValueError unless pretraining is possible with these options."""
     if pretrain.epochs < 1 or pretrain.batch < 1:
         raise ValueError(
-            f"pretraining takes at least one epoch of batches of one, got {pretrain.epochs}, {pretrain.batch}"
+            f"pretrain.epochs and pretrain.batch must be at least 1, got {pretrain.epochs} and {pretrain.batch}"
         )
     if not 0 <= pretrain.bend < math.inf:
         raise ValueError(f"pretrain.bend is a strength of 0 or more, got {pretrain.bend}")
@@ -213,7 +228,7 @@ def check_options(pretrain: PretrainConfig) -> None:
 
 
 def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimizer:
-    """SGD as classifiers are trained: Nesterov momentum, and weight decay on all but a scale."""
+    """SGD as it is usual for classifiers: Nesterov momentum, and weight decay on everything except a scale."""
     trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [parameter for parameter in trained if parameter.ndim > 0]},
@@ -230,17 +245,17 @@ def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimi
 
 
 def frozen_network(learner: FewShotLearner[Any], pretrain: PretrainConfig) -> nn.Module | None:
-    """What tasks are to leave as it was pretrained."""
+    """The network that keeps its pretrained weights while tasks are trained, or None."""
     if pretrain.keep and not pretrain.epochs:
         raise ValueError("pretrain.keep is for a network that was pretrained: set pretrain.epochs, or leave it out")
     return learner.embedding_network if pretrain.keep else None
 
 
 def pretrained_alike(one: Config, other: Config) -> bool:
-    """Whether both pretrain the same network on the same classes by the same options and seed.
+    """Whether both configurations pretrain the same network on the same classes with the same options and seed.
 
-    But for train.clip, by which pretraining clips too: presets that differ in it share their pretraining. What tasks
-    then do with the network makes no difference either.
+    Two differences are ignored. Presets that differ in train.clip share their pretraining, although it is clipped too.
+    The way in which tasks use the network later makes no difference either.
     """
     first, second = (dataclasses.replace(config.pretrain, keep=False) for config in (one, other))
     return (
@@ -251,12 +266,12 @@ def pretrained_alike(one: Config, other: Config) -> bool:
 
 
 def _augment(config: Config) -> float:
-    """The strength of distortions of what is pretrained on."""
+    """The strength of the distortions during pretraining."""
     return config.train.augment if config.pretrain.augment is None else config.pretrain.augment
 
 
 def _key_network(config: Config) -> dict[str, Any]:
-    """What the network is made of, whoever compares its outputs."""
+    """The options that the embedding network is made of, whichever learner uses it."""
     key = config.as_dict()["key"]
     if config.key is not None:
         key = {name: value for name, value in key.items() if name not in config.key.test_only}
@@ -273,7 +288,7 @@ def is_pretrained(run: Path) -> bool:
 
 
 def check_pretrained(run: Path, trainer: PretrainTrainer, config: Config) -> Pretrained:
-    """The pretrained network of another run, as a trainer of the same kind can take it over; else a ValueError."""
+    """The pretrained network of another run, or a ValueError if this trainer cannot use it."""
     if not is_pretrained(run):
         raise ValueError(
             f"{run} has not finished a pretraining and gone on to tasks: give another run, or leave out --pretrained"
@@ -287,16 +302,16 @@ def check_pretrained(run: Path, trainer: PretrainTrainer, config: Config) -> Pre
         alike = pretrained_alike(config, config_from_json(json.dumps(about["config"])))
         if not (same_input and same_network and alike):
             raise ValueError(
-                f"{run} was pretrained on other classes, by other options or with another network: give a run of the "
+                f"{run} was pretrained on other classes, with other options or with another network: give a run of the "
                 f"same data, network, seed and pretraining, or leave out --pretrained"
             )
-    log = run / FOLDER / "log.jsonl"  # what it took
+    log = run / FOLDER / "log.jsonl"  # says how long the pretraining took
     return Pretrained(found, log.read_bytes() if log.exists() else b"")
 
 
 def copy_pretrained(pretrained: Pretrained, trainer: PretrainTrainer) -> None:
-    """Give a trainer's folder the pretrained network of another run, so that it need not be trained again."""
+    """Copy the pretrained network of another run into a trainer's folder, so that it is not pretrained again."""
     if pretrained.log:
         write_atomically(trainer.folder / "log.jsonl", pretrained.log)
-    for name, (tensors, metadata) in pretrained.checkpoints.items():  # last.safetensors comes last: one resumes from it
+    for name, (tensors, metadata) in pretrained.checkpoints.items():  # last.safetensors comes last: resuming needs it
         save_checkpoint(trainer.folder / name, tensors, metadata | {"about": trainer.about})

@@ -1,6 +1,6 @@
 """A run: one folder with config.json, log.jsonl, last.safetensors and best.safetensors (vocabulary.json for sentences).
 
-`new_trainer` trains into it, `open_run` reads a trained model back; both know all they need from the folder alone.
+`new_trainer` trains into the folder, and `open_run` reads the trained model back. Neither needs anything else.
 """
 
 from __future__ import annotations
@@ -61,12 +61,18 @@ def new_trainer(
     pretrained: Path | None = None,
     ranks: Ranks = ALONE,
 ) -> TrainingLoop:
-    """A trainer for a fresh folder, or for the one where an earlier run of the same configuration stopped: before its
-    end, or there if this one is longer.
+    """A trainer for a new run, or for one to resume.
 
-    data: classes for episodes, or running text for a language model.
-    pretrained: a run whose pretrained network to begin with.
-    ranks: the processes that train together, each of which calls this; the first one writes.
+    A run can be resumed if it stopped before its end, or if it was finished and the new configuration trains longer.
+
+    Args:
+        config: The configuration of the run.
+        data: Classes for episodes, or running text for a language model.
+        folder: The folder of the run.
+        device: The device to train on.
+        resume: Go on with the run in the folder.
+        pretrained: Another run, whose pretrained network is the start of this one.
+        ranks: The processes that train together. Each of them calls this function; only the first one writes.
     """
     text, data = (data, data.tasks) if isinstance(data, RunningText) else (None, data)
     ranks.first_only(lambda: _check_folder(folder, resume))
@@ -113,11 +119,11 @@ def has_run(folder: Path) -> bool:
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
-    """Raise ValueError unless a folder is new for a new run, and has one to go on with."""
+    """Raise ValueError unless the folder is empty for a new run, or holds the run that is to be resumed."""
     try:
         str(folder).encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{str(folder)!r} is no name in UTF-8: choose another folder with --out") from error
+        raise ValueError(f"{str(folder)!r} is not a name in UTF-8: choose another folder with --out") from error
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose a folder with --out")
     if has_run(folder) and not resume:
@@ -134,7 +140,7 @@ def _built(
     about: dict[str, Any],
     device: torch.device,
 ) -> TrainingLoop:
-    """The trainer, with a pretraining before it where the configuration asks for one. It has written nothing."""
+    """The trainer, with a pretraining before it if the configuration asks for one. Nothing is written yet."""
     training, validation = _sources(config, data, text)
     check_precision(config.precision, device)
     check_size(config, data.input_spec)
@@ -151,7 +157,7 @@ def _built(
     elif isinstance(learner, LanguageModel):
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
-        raise ValueError(f"running text is for learner 'lstm-lm', got {config.learner.name!r}: give its tasks")
+        raise ValueError(f"only learner 'lstm-lm' trains on running text, got {config.learner.name!r}: give its tasks")
     if config.pretrain.epochs:
         trainer.first = PretrainTrainer(
             learner,
@@ -168,10 +174,10 @@ def _built(
 
 
 def _prepare(config: Config, data: Dataset, trainer: TrainingLoop, resume: bool, pretrained: Path | None) -> bool:
-    """Lock a run's folder, and write what a new run begins with; whether there is a checkpoint to go on from."""
+    """Lock a run's folder, and write the first files of a new run. Returns whether there is a checkpoint to resume."""
     folder, first, taken = trainer.folder, trainer.first, None
     assert first is None or isinstance(first, PretrainTrainer)
-    # A run may have died before its first checkpoint.
+    # A run may have been killed before its first checkpoint.
     is_started = resume and (trainer.last.exists() or (first is not None and first.last.exists()))
     if pretrained is not None and first is not None and not is_started:
         taken = pretraining.check_pretrained(pretrained, first, config)
@@ -189,7 +195,7 @@ def _prepare(config: Config, data: Dataset, trainer: TrainingLoop, resume: bool,
 
 
 def _fingerprint(data: Dataset, text: RunningText | None) -> str:
-    """sha256 of all examples and sentences: ranks that train together read the same."""
+    """sha256 of all examples and sentences. Ranks compare it, because all of them must read the same data."""
     digest = hashlib.sha256()
     for split in sorted(data.splits):
         digest.update(data.splits[split].fingerprint.encode())
@@ -199,9 +205,9 @@ def _fingerprint(data: Dataset, text: RunningText | None) -> str:
 
 
 def same_configuration(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether two runs are of one configuration, or the stored one is the beginning of the asked one.
+    """Whether two runs have the same configuration, or the stored run is the beginning of the wanted one.
 
-    An option that is younger than the stored one had its default then.
+    Options that did not exist when the stored run was made count as their defaults.
     """
     try:
         config = config_from_json(json.dumps(stored["config"]))
@@ -214,7 +220,10 @@ def same_configuration(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
 def _sources(
     config: Config, data: Dataset, text: RunningText | None
 ) -> tuple[EpisodeSource | VariedSource | AheadSource, EpisodeSource]:
-    """Training and validation tasks; a language model is told words, and asked one sentence of each."""
+    """Training and validation tasks.
+
+    The support of a language model's validation task is the words themselves, and it has one query per word.
+    """
     tasks, way, shot = config.data, config.data.way, config.data.shot
     source = VariedSource if tasks.vary else EpisodeSource
     drawn = source(data, "train", way=way, shot=shot, queries=tasks.queries, seed=config.train.seed)
@@ -232,20 +241,25 @@ def _sources(
 
 
 def open_run(folder: Path, *, attention: str | None = None) -> TrainedRun:
-    """The best model of a run, ready to predict; `attention` overrides soft or hard."""
+    """The best model of a run, ready to predict.
+
+    Args:
+        folder: The folder of the run.
+        attention: "soft" or "hard" attention instead of the one it was trained with.
+    """
     learner, config, metadata = open_model(folder / "best.safetensors", attention=attention)
     made = folder / "origin.json"
     try:
         trained_by = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
         if not isinstance(trained_by, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{made} is damaged ({error}): take another copy of it") from error
     return TrainedRun(folder, config, learner, metadata, trained_by, read_log(folder))
 
 
 def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
-    """Raise ValueError unless word ids mean the same in a run and in a data set."""
+    """Raise ValueError unless word ids mean the same words in a run and in a data set."""
     trained = run.metadata["about"].get("vocabulary")
     found = None if data.vocabulary is None else describe_vocabulary(data.vocabulary)
     if trained == found:
@@ -261,10 +275,10 @@ def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
 
 
 def check_history(run: TrainedRun) -> None:
-    """Raise ValueError unless a run says how it was trained, which belongs to every number that is made of it."""
+    """Raise ValueError unless a run says how it was trained. Every result file must state that."""
     missing = [name for name, there in (("log.jsonl", run.log), ("origin.json", run.origin)) if not there]
     if missing:
         raise ValueError(
-            f"{run.folder} has a model but no {' and '.join(missing)}, so that a result could not say how it was "
+            f"{run.folder} has a model but no {' and '.join(missing)}, so a result could not say how it was "
             f"trained: copy the whole folder of the run"
         )

@@ -1,8 +1,8 @@
 """Training in episodes with the task loss of section 2.2.
 
-Everything random in step s is a function of (seed, s), and the learning rate one of the tasks seen, so a checkpoint
-holds weights, optimizer state and a counter, and a resumed run equals an uninterrupted one to the bit. Of several ranks
-each computes its share of a step (csn.engine.distributed).
+Everything random in step s is a function of (seed, s). The learning rate is a function of the number of tasks seen. So
+a checkpoint holds only the weights, the optimizer's state and a counter, and a resumed run equals an uninterrupted one
+to the bit. If there are several ranks, each computes its share of a step (csn.engine.distributed).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from csn.episode import Episode
 from csn.learner import EpisodeOutput, FewShotLearner
 
 LOG_EVERY = 100  # tasks
-SAVE_EVERY = 300.0  # seconds, where validations are further apart: what a power cut may cost
+SAVE_EVERY = 300.0  # seconds of training that a power cut may cost; every validation saves too
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
 
 
 class StepReport(NamedTuple):
-    """After a training step: tasks seen so far, loss and accuracy of this step."""
+    """One training step: the tasks seen so far, and the loss and accuracy of this step."""
 
     tasks: int
     loss: float
@@ -53,9 +53,9 @@ class StepReport(NamedTuple):
 
 
 class ValidationReport(NamedTuple):
-    """After a validation: tasks seen so far, accuracy with its interval, whether it is the best yet.
+    """One validation: the tasks seen so far, the accuracy with its interval, and whether it is the best so far.
 
-    perplexity: of a language model, which it decides on.
+    perplexity: a language model's perplexity, by which its best checkpoint is chosen; None for other learners.
     """
 
     tasks: int
@@ -69,20 +69,27 @@ Listener = Callable[[StepReport | ValidationReport], None]
 
 
 class TrainingLoop(ABC):
-    """Steps, validations and checkpoints: `last.safetensors` to go on from, `best.safetensors` by validation.
+    """Runs steps and validations, and writes two checkpoints.
 
-    about: what the files should say of themselves; a checkpoint of another `about` is refused.
+    `last.safetensors` is the one to resume from. `best.safetensors` has the highest score on validation tasks.
+
+    Args:
+        learner: What is trained; it is moved to the device.
+        config: How to train it.
+        folder: Where checkpoints are written.
+        about: What the checkpoints say about the run. A checkpoint with another `about` is refused.
+        device: The device to train on.
     """
 
     unit = "tasks"
     first: TrainingLoop | None = None
     """The loop to run before this one, on parts of the same learner."""
     lock: FolderLock | None = None
-    """What keeps other processes from training in its folder."""
+    """The lock that keeps other processes from training in this folder."""
     ranks: Ranks = ALONE
     """The processes that train together."""
     products: Products | None = None
-    """What multiplied matrices where this run began."""
+    """The library that multiplied matrices on the machine where this run began."""
     validation: EpisodeSource
 
     def __init__(
@@ -104,15 +111,19 @@ class TrainingLoop(ABC):
 
     @property
     def last(self) -> Path:
-        """The checkpoint to go on from."""
+        """The path of the checkpoint to resume from."""
         return self.folder / "last.safetensors"
 
     def resume(self, same: Callable[[dict[str, Any], dict[str, Any]], bool] = operator.eq) -> None:
-        """Go on from `last.safetensors` if what it says about itself is the `same` as what this trainer would write."""
+        """Resume from `last.safetensors`.
+
+        Args:
+            same: Whether the checkpoint's `about` (first argument) fits this trainer's (second argument).
+        """
         tensors, metadata = self.ranks.loaded(self.last)
         try:
             is_same = same(metadata["about"], self.about)
-        except UNBUILT:  # the file is somebody else's
+        except UNBUILT:  # another program wrote the file
             is_same = False
         if not is_same:
             raise ValueError(
@@ -131,14 +142,19 @@ class TrainingLoop(ABC):
                 f"{self.last} does not hold what a training goes on from ({' '.join(str(error).split())[:200]}): take "
                 f"another copy, or train into another folder"
             ) from error
-        if self.best >= 0:  # a damaged one would stay until a better one comes, or for ever
+        if self.best >= 0:  # check it now: a damaged file would stay until a better model replaces it, perhaps for ever
             self.ranks.first_only(lambda: load_checkpoint(self.folder / "best.safetensors")[1])
 
     def run(self, listener: Listener | None = None, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
-        """Train until the configured number of tasks, or until asked to stop; validates and saves on the way."""
+        """Train until the configured number of tasks is reached, patience runs out, or a stop is requested.
+
+        Args:
+            listener: Called with a report after every step and every validation.
+            should_stop: Asked before every step whether to stop.
+        """
         tell = listener or (lambda report: None)
         self.check_shares()
-        # What a probe finds faster may differ from one process to the next, and they are to compute alike.
+        # The probe may find another library faster in another process, but all processes must compute alike.
         choose(self.products if self.ranks.is_alone else self.products or self.ranks.first_only(chosen))
         self.learner.train()
         saved = time.monotonic()
@@ -181,7 +197,7 @@ class TrainingLoop(ABC):
     def _agreed(
         self, report: StepReport, should_stop: Callable[[], bool], is_due: bool
     ) -> tuple[StepReport, bool, bool]:
-        """The report on the whole step, whether a rank was asked to stop, and whether rank 0 is due to save."""
+        """The report of the whole step, whether any rank was asked to stop, and whether rank 0 is due to save."""
         is_stopped = False
         if not self.ranks.is_alone:
             due = is_due and self.ranks.is_first
@@ -201,7 +217,7 @@ class TrainingLoop(ABC):
 
     @property
     def standing(self) -> str:
-        """The best so far, in words."""
+        """The best result so far, in words."""
         return f"best validation accuracy {100 * self.best:.2f} %" if self.best >= 0 else "no validation yet"
 
     @abstractmethod
@@ -209,7 +225,7 @@ class TrainingLoop(ABC):
         """Train on the next tasks."""
 
     def _validate(self) -> ValidationReport:
-        """Measure the learner on validation tasks, and keep it if it is the best yet."""
+        """Measure the learner on validation tasks, and keep it if it is the best so far."""
         tasks = self.config.validation_tasks
         accuracies = evaluate(self.learner, self.validation, tasks, device=self.device, ranks=self.ranks)
         accuracy, interval = summarise(accuracies)
@@ -218,11 +234,11 @@ class TrainingLoop(ABC):
 
     @functools.cached_property
     def _call(self) -> Callable[..., Any]:
-        """A method of the learner, by its name and with its inputs; the gradients are those of all ranks."""
+        """Calls a method of the learner by name. The gradients become the mean over all ranks."""
         return self.ranks.wrap(self.learner)
 
     def _share(self, count: int) -> Share:
-        """What this rank computes of a step of `count` tasks."""
+        """This rank's share of a step of `count` tasks."""
         return self.ranks.share(count)
 
     def _seed_step(self) -> None:
@@ -230,15 +246,17 @@ class TrainingLoop(ABC):
         torch.manual_seed(_step_seed(self.config.seed, self.tasks))
 
     def _seed_share(self, share: Share) -> None:
-        """No two ranks drop out the same units: they go by the first task of their share."""
+        """Seed dropout by the first task of this rank's share, so that no two ranks drop the same units."""
         if share.first:
             torch.manual_seed(_step_seed(self.config.seed, self.tasks + share.first))
 
     def _descend(self, losses: Iterable[Tensor], count: int, weight: float = 1.0) -> float:
-        """One step of the optimizer on the loss of `count` tasks.
+        """Take one step of the optimizer, and return this rank's part of the loss.
 
-        losses: summands of the mean over this rank's share, each forgotten before the next.
-        weight: of the share among all. What is returned is the share's part of the loss.
+        Args:
+            losses: Summands of the mean loss over this rank's share. Each is freed before the next is computed.
+            count: Tasks of the whole step.
+            weight: The share's part of the whole step, between 0 and 1.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate()
@@ -258,7 +276,7 @@ class TrainingLoop(ABC):
         return learning_rate(self.config, self.tasks)
 
     def _keep_best(self, score: float, **measured: float) -> bool:
-        """Write `best.safetensors` if no validation before had as high a score; whether it was."""
+        """Write `best.safetensors` if this score is above all earlier ones. Returns whether it is."""
         is_best = score > self.best
         self.since_best = 0 if is_best else self.since_best + 1
         if is_best:
@@ -277,9 +295,14 @@ class TrainingLoop(ABC):
 
 
 class Trainer(TrainingLoop):
-    """Trains a learner in episodes, and keeps the one of highest accuracy on validation tasks.
+    """Trains a learner in episodes, and keeps the weights with the highest accuracy on validation tasks.
 
-    frozen: a part of the learner that stays as it is.
+    The other arguments are those of TrainingLoop.
+
+    Args:
+        training: Where training tasks come from.
+        validation: Where validation tasks come from.
+        frozen: A part of the learner that is not trained.
     """
 
     def __init__(
@@ -302,7 +325,7 @@ class Trainer(TrainingLoop):
     def _step(self) -> StepReport:
         config = self.config
         if self.frozen is not None:
-            self.frozen.requires_grad_(False).eval()  # pretraining may have trained it meanwhile
+            self.frozen.requires_grad_(False).eval()  # pretraining may have trained it since
         count = min(config.tasks_per_step, config.tasks - self.tasks)
         share = self._share(count)
         episode = self.training.batch(self.tasks, count, share.cut)
@@ -316,19 +339,19 @@ class Trainer(TrainingLoop):
         return StepReport(self.tasks, loss, share.weight * float(torch.cat(accuracies).mean()))
 
     def _precision(self) -> AbstractContextManager[object]:
-        """Where a learner computes in the precision of the training."""
+        """The context in which the learner computes: autocast for bf16-mixed, nothing for fp32."""
         if self.config.precision == "fp32":
             return nullcontext()
         return torch.autocast(torch.device(self.device).type, torch.bfloat16)
 
     def _output(self, part: Episode) -> EpisodeOutput:
-        """The learner's, by a graph of its step where one is asked for."""
+        """The learner's output. It comes from the compiled graph if train.compile asks for one."""
         if self.config.compile != "off" and self._graph is None:
             self._graph = compiled(self.learner, part, strict=self.config.compile == "strict")
         return self._graph(part) if self._graph else self._call("__call__", part)
 
     def _losses(self, episode: Episode, accuracies: list[Tensor]) -> Iterator[Tensor]:
-        """Summands of the loss, from `micro_tasks` tasks each; the accuracies of these tasks are added to the list."""
+        """Yield the summands of the loss, each of `micro_tasks` tasks, and append their accuracies to the list."""
         done = 0
         for part in episode.split(self.config.micro_tasks or episode.tasks):
             done += part.tasks
