@@ -188,7 +188,10 @@ def test_presets_of_one_name_and_without_a_file_are_refused_and_the_others_liste
 @pytest.mark.parametrize("value", ["json:dumps", "csn.learner:FewShotLearner", "csn.networks.cnn:CNNOptions"])
 def test_what_is_no_part_is_refused_before_it_is_called(install, value):
     install("csn-odd", {"csn.networks": {"odd": value}})
-    with pytest.raises(registry.PartError, match=r"network 'odd' leads to .*, where a dataclass belongs"):
+    with pytest.raises(
+        registry.PartError,
+        match=r"network 'odd' must be a dataclass derived from NetworkOptions .*: correct its entry point",
+    ):
         merge(Config(), {"network": {"name": "odd"}})
 
 

@@ -156,7 +156,7 @@ def test_the_probe_is_a_program_that_runs():
 
 @pytest.mark.parametrize("learner", ["maml", "meta-lstm"])
 def test_networks_that_tasks_adapt_are_refused(learner):
-    with pytest.raises(ValueError, match=r"network\.precision=bfloat16 is for layers that no task adapts"):
+    with pytest.raises(ValueError, match=r"network\.precision=bfloat16 applies to layers that no task adapts"):
         build(learner, reads=IMAGE, way=WAY, network=CNNOptions(filters=8, precision="bfloat16"))
 
 

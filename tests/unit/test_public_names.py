@@ -155,7 +155,7 @@ def test_a_learner_of_ones_own_networks_is_built_trained_and_used_by_public_name
 def test_a_baseline_over_a_network_of_ones_own():
     learner = csn.build("prototypical", reads=(6,), way=3, key=nn.Linear(6, 4))
     assert learner(tasks()).logits.shape == (4, 6, 3)
-    with pytest.raises(ValueError, match="has to know the size of the key function's outputs: give key_size"):
+    with pytest.raises(ValueError, match="must know the size of the key function's outputs: give key_size"):
         csn.build("matching", reads=(6,), way=3, key=nn.Linear(6, 4))
     assert csn.build("matching", reads=(6,), way=3, key=nn.Linear(6, 4), key_size=4).embedding.out_features == 4
 
@@ -169,7 +169,7 @@ def test_a_baseline_over_a_network_of_ones_own():
         ({"way": 1}, "way >= 2"),
         ({"learner": "nearest", "network": "cnn"}, "learner 'nearest' takes no network: leave it out"),
         ({"learner": "maml", "key": "network"}, "learner 'maml' takes no key: leave it out"),
-        ({"learner": "maml", "network": OneLayer(6, 3)}, "takes no ready one: name an architecture"),
+        ({"learner": "maml", "network": OneLayer(6, 3)}, "cannot use an existing one: name an architecture"),
     ],
 )
 def test_what_cannot_be_built_is_refused(options, message):

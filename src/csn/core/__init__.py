@@ -1,1 +1,1 @@
-"""The paper, self-contained: neurons, conditioning, memory and the model that joins them."""
+"""The method of the paper, self-contained: neurons, conditioning, memory and the model that combines them."""

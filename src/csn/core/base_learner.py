@@ -1,4 +1,4 @@
-"""The interface of a base learner (section 2.1.1): a plain network that knows nothing of tasks, memory or phases."""
+"""The interface of a base learner (section 2.1.1): a plain network, unaware of tasks, memory and phases."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from csn.core.neurons import Activation, ShiftRule
 from csn.learner import InputSpec
 
 Shifts = tuple[Tensor | None, ...]
-"""beta_t of every adapted layer, (examples, ...) each; None leaves a layer as it is."""
+"""beta_t of every adapted layer, (examples, ...) each. None means that the layer is not shifted."""
 
 
 class BaseOutput(NamedTuple):
-    """logits: (examples, C). preactivations: a_t of every adapted layer, (examples, ...) each, the output last."""
+    """What a base learner returns.
+
+    Args:
+        logits: (examples, C).
+        preactivations: a_t of every adapted layer, (examples, ...) each. The output layer comes last.
+    """
 
     logits: Tensor
     preactivations: tuple[Tensor, ...]
 
 
 class BaseLearner(nn.Module, ABC):
-    """A network in two parts: a stem without conditionally shifted neurons, and a head whose every layer has them.
+    """A network in two parts: a stem without conditionally shifted neurons, and a head of adapted layers.
 
-    The split lets support and query share one call of the stem, and ends backpropagation of eq. 5 at the lowest
+    The split lets support and query share one call of the stem. The backpropagation of eq. 5 also ends at the lowest
     adapted layer.
     """
 
@@ -37,32 +42,37 @@ class BaseLearner(nn.Module, ABC):
     """sigma of every adapted hidden layer."""
     shift_rule: ShiftRule
     input_spec: InputSpec | None = None
-    """What it reads, if it says so."""
+    """The input that the network expects, or None if it does not say."""
 
     @abstractmethod
     def check_input(self, x: Tensor) -> None:
-        """Raise ValueError unless x (examples, *input) is what this network was built for."""
+        """Raise ValueError unless x (examples, *input) has the form that this network was built for."""
 
     @abstractmethod
     def stem(self, x: Tensor) -> Tensor:
-        """Layers below the adapted ones: (examples, *input) -> (examples, *features)."""
+        """Run the layers below the adapted ones: (examples, *input) -> (examples, *features)."""
 
     @abstractmethod
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
-        """The adapted layers; shifts: (examples, ...) for each of them, or None in the description phase."""
+        """Run the adapted layers.
+
+        Args:
+            features: The output of the stem, (examples, *features).
+            shifts: beta_t (examples, ...) for each adapted layer, or None in the description phase.
+        """
 
     def stem_parts(self) -> Iterable[nn.Module] | None:
-        """The modules of the stem, or None if they cannot be told apart from the rest."""
+        """Return the modules of the stem, or None if the network does not separate them from the rest."""
         return None
 
     def forward(self, x: Tensor, shifts: Shifts | None = None) -> BaseOutput:
-        """Eq. 1 through the whole network."""
+        """Apply eq. 1 through the whole network."""
         self.check_input(x)
         return self.head(self.stem(x), shifts)
 
 
 class OverStem(nn.Module):
-    """A key function that shares the base learner's stem, as a network of its own: (examples, *input) -> keys."""
+    """A key function that shares the base learner's stem, wrapped as a complete network: (examples, *input) -> keys."""
 
     def __init__(self, base: BaseLearner, key_function: nn.Module) -> None:
         super().__init__()
@@ -76,9 +86,9 @@ class OverStem(nn.Module):
 
 
 def leaf(features: Tensor, base: BaseLearner) -> Tensor:
-    """Features without a history, from which a graph starts; a graph that is being traced starts from a parameter.
+    """Make features a leaf of the autograd graph. While torch.compile traces, the graph starts at a parameter instead.
 
-    Whole numbers have no gradient: a stem that does nothing may hand over word ids.
+    Integers have no gradient and are returned unchanged: a stem without layers may pass on word ids.
     """
     if not features.is_floating_point():
         return features
@@ -87,12 +97,12 @@ def leaf(features: Tensor, base: BaseLearner) -> Tensor:
 
 
 def treats_examples_alone(modules: Iterable[nn.Module]) -> bool:
-    """Whether modules, as they are now, show no example to another; each may draw at random for itself."""
+    """Whether modules in their present mode compute each example independently of the others (dropout is allowed)."""
     return not any(isinstance(part, _BatchNorm) and part.training for module in modules for part in module.modules())
 
 
 def he_initialise(modules: Iterable[nn.Module]) -> None:
-    """He et al. (2015) for every convolution and linear layer, as in appendix A; biases start at 0."""
+    """Initialise every convolution and linear layer as He et al. (2015), as in appendix A. Biases start at 0."""
     for module in modules:
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -101,10 +111,11 @@ def he_initialise(modules: Iterable[nn.Module]) -> None:
 
 
 def start_uniform(output: nn.Linear) -> None:
-    """Start a softmax layer at 0: the first descriptions then find uniform predictions, and errors that say y.
+    """Start a softmax layer at 0, so that the first predictions are uniform and the first errors reveal y.
 
-    He et al. derive their rule for layers under a rectifier. With it a softmax layer starts out sure of some class;
-    the errors of direct feedback vanish wherever it happens to be right, and training keeps that class as a crutch.
+    The rule of He et al. is derived for layers followed by a ReLU. Under that rule, a softmax layer starts out
+    confident in an arbitrary class. The errors of direct feedback then vanish wherever that class is correct, and
+    training continues to favour it.
     """
     nn.init.zeros_(output.weight)
     nn.init.zeros_(output.bias)

@@ -20,10 +20,16 @@ Attention = Literal["soft", "hard"]
 
 
 class MemoryFunction(nn.Module):
-    """Eq. 2: V = g(I), one g for all layers, applied to each neuron's information vector on its own.
+    """Eq. 2: V = g(I). All layers share one g, which maps the information vector of each neuron to one value.
 
-    A multi-layer perceptron with ReLU: `layers` weight matrices, `units` wide in between (appendix A: 3 layers of 20 or
-    40). layers=1 is the perceptron of section 4.3; with size=1 and bias=False as well, the learned scalar lambda.
+    g is a multi-layer perceptron with ReLU. layers=1 makes it the perceptron of section 4.3. layers=1, size=1 and
+    bias=False make it the learned scalar lambda.
+
+    Args:
+        size: Numbers in an information vector.
+        units: Width of the hidden layers (appendix A: 20 or 40).
+        layers: Number of weight matrices (appendix A: 3).
+        bias: Whether the layers have biases.
     """
 
     def __init__(self, size: int, *, units: int = 20, layers: int = 3, bias: bool = True) -> None:
@@ -36,7 +42,7 @@ class MemoryFunction(nn.Module):
         self.initialise()
 
     def initialise(self) -> None:
-        """Draw the weights anew (He et al., 2015); biases start at 0."""
+        """Draw new weights as He et al. (2015). Biases start at 0."""
         for weight, bias in self.weights():
             nn.init.kaiming_normal_(weight, nonlinearity="relu")
             if bias is not None:
@@ -51,30 +57,35 @@ class MemoryFunction(nn.Module):
         return self._upper(F.linear(info, *self.weights()[0]))
 
     def scaled(self, scale: Tensor, info: Tensor) -> Tensor:
-        """g(s * e) with the first layer as s (W e): W e is computed once for all the scales it is multiplied by.
+        """g(s * e), with the first layer computed as s (W e): W e is computed once and reused for all scales.
 
-        scale: (...), info: (..., size), broadcast against each other -> (...).
+        Args:
+            scale: s, (...). It is broadcast against the leading axes of `info`.
+            info: e, (..., size).
+
+        Returns:
+            (...).
         """
         weight, bias = self.weights()[0]
         z = scale.unsqueeze(-1) * F.linear(info, weight)
         return self._upper(z if bias is None else z + bias)
 
     def _upper(self, z: Tensor) -> Tensor:
-        """Everything after the first layer: (..., units) -> (...)."""
+        """Apply everything after the first layer: (..., units) -> (...)."""
         for weight, bias in self.weights()[1:]:
             z = F.linear(F.relu(z), weight, bias)
         return z.squeeze(-1)
 
     @torch.no_grad()
     def scale(self, factor: float) -> None:
-        """Turn g into factor * g."""
+        """Replace g by factor * g."""
         for parameter in self.layers[-1].parameters():
             parameter.mul_(factor)
 
 
 @dataclass(frozen=True)
 class DenseValues:
-    """The values of one layer, written out: V_t (b, n, ...)."""
+    """The values of one layer, written out in full: V_t (b, n, ...)."""
 
     values: Tensor
 
@@ -93,9 +104,14 @@ class DenseValues:
 
 @dataclass(frozen=True)
 class GatedValues:
-    """The values of one layer whose neurons write one of two numbers: V_{t,i} = base + gate_{t,i} * gain_i.
+    """The values of one layer in which an example writes only two different values: V_{t,i} = base + gate_{t,i} gain_i.
 
-    gate: (b, n, ...) bool, gain: (b, n), base: (). The memory of n examples is a bit mask and n + 1 numbers.
+    The memory of n examples is therefore a bit mask and n + 1 numbers.
+
+    Args:
+        gate: (b, n, ...) bool.
+        gain: (b, n).
+        base: ().
     """
 
     gate: Tensor
@@ -103,7 +119,7 @@ class GatedValues:
     base: Tensor
 
     def read(self, attention: Tensor) -> Tensor:
-        """Eq. 4: beta = alpha^T V without writing V out; alpha sums to one, so base passes through."""
+        """Eq. 4: beta = alpha^T V, without writing V out. alpha sums to 1, so `base` is added unchanged."""
         weights = attention * self.gain.unsqueeze(1)
         gate = self.gate.flatten(2).to(weights.dtype)
         return torch.baddbmm(self.base, weights, gate).unflatten(2, self.gate.shape[2:])
@@ -123,9 +139,13 @@ LayerValues = DenseValues | GatedValues
 
 @dataclass(frozen=True)
 class TaskMemory:
-    """What a model knows of a batch of tasks: one row per described example.
+    """The memory of a batch of tasks, with one row per described example.
 
-    keys: (b, n, d); values: one LayerValues per adapted layer; labels: (b, n); way: classes of the task.
+    Args:
+        keys: (b, n, d).
+        values: One `LayerValues` per adapted layer.
+        labels: (b, n).
+        way: The number of classes of a task.
     """
 
     keys: Tensor
@@ -140,9 +160,12 @@ class TaskMemory:
     def attend(self, query_keys: Tensor, scale: Tensor | float = 1.0, kind: Attention = "soft") -> Tensor:
         """Eq. 3: alpha = softmax_i(scale * cos(k_j, k'_i)). (b, m, d) -> (b, m, n).
 
-        hard: all weight on the most similar key (appendix A).
+        Args:
+            query_keys: k_j, (b, m, d).
+            scale: The factor on the cosines. 1 in the paper.
+            kind: "soft" as in eq. 3, or "hard", which puts all weight on the most similar key (appendix A).
         """
-        if self.labels.shape[1] == 0:  # len() would fix the number in a traced graph
+        if self.labels.shape[1] == 0:  # len() would become a constant of a traced graph
             raise ValueError("the memory is empty: describe at least one example before predicting")
         cosine = F.normalize(query_keys, dim=-1) @ F.normalize(self.keys, dim=-1).transpose(1, 2)
         if kind == "hard":
@@ -156,11 +179,11 @@ class TaskMemory:
         return tuple(values.read(attention) for values in self.values)
 
     def extended(self, other: TaskMemory) -> TaskMemory:
-        """This memory with the rows of another below it: learning more examples."""
+        """Append the rows of another memory. The model learns further examples this way."""
         return join([self, other])
 
     def rows(self, index: Tensor | Sequence[int]) -> TaskMemory:
-        """Only the rows `index` (numbers, or a mask) of every task: forgetting is leaving rows out."""
+        """Keep only the rows `index` (numbers or a mask) of every task. The model forgets the other examples."""
         index = torch.as_tensor(index, device=self.labels.device)
         index = index.nonzero().squeeze(-1) if index.dtype == torch.bool else index.to(torch.int64)
         values = tuple(layer.rows(index) for layer in self.values)
@@ -171,7 +194,7 @@ class TaskMemory:
         return self._map(lambda tensor: tensor.to(device))
 
     def detach(self) -> TaskMemory:
-        """The same memory without its history."""
+        """The same memory, detached from the autograd graph."""
         return self._map(Tensor.detach)
 
     def _map(self, move: Callable[[Tensor], Tensor]) -> TaskMemory:
@@ -180,7 +203,7 @@ class TaskMemory:
 
 
 def join(memories: Sequence[TaskMemory]) -> TaskMemory:
-    """The rows of several memories of one model, one below the other."""
+    """Concatenate the rows of several memories of one model."""
     first = memories[0]
     if any(len(m.values) != len(first.values) or m.keys.shape[0] != first.keys.shape[0] for m in memories):
         raise ValueError("memories can be joined only when they come from the same model and number of tasks")
@@ -188,9 +211,9 @@ def join(memories: Sequence[TaskMemory]) -> TaskMemory:
 
 
 def side_by_side(memories: Sequence[TaskMemory]) -> TaskMemory:
-    """The tasks of several memories of one model, with equally many rows each, as one batch of tasks."""
+    """Combine the tasks of several memories of one model into one batch. All memories must have equally many rows."""
     if len({len(memory) for memory in memories}) > 1:
-        raise ValueError("tasks stand side by side only with equally many rows each: predict them one by one")
+        raise ValueError("tasks can be batched only if they have equally many rows each: predict them one by one")
     return _concatenated(memories, 0)
 
 
@@ -201,17 +224,17 @@ def _concatenated(memories: Sequence[TaskMemory], dim: int) -> TaskMemory:
 
 
 def _joined(layers: Sequence[LayerValues], dim: int) -> LayerValues:
-    """Several memories' values of one layer, by their tasks (0) or rows (1)."""
+    """Concatenate the values of one layer from several memories along the tasks (0) or the rows (1)."""
     gated = [layer for layer in layers if isinstance(layer, GatedValues)]
     if len(gated) == len(layers):
         gates, gains = [layer.gate for layer in gated], [layer.gain for layer in gated]
-        base = gated[0].base  # g(0) is the model's, one for all
+        base = gated[0].base  # all memories share g(0), which depends only on the model
         return GatedValues(torch.cat(gates, dim), torch.cat(gains, dim), base)
     return DenseValues(torch.cat([layer.dense() for layer in layers], dim))
 
 
 def log_scale(temperature: float | None) -> nn.Parameter | None:
-    """The logarithm of a learned scale on cosines, which starts at `temperature`; None for cosines as they are."""
+    """Return the logarithm of a learned scale on cosines, which starts at `temperature`, or None for raw cosines."""
     if temperature is None:
         return None
     if temperature <= 0:

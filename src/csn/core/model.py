@@ -1,6 +1,6 @@
-"""CSN: figure 1. A base learner and a meta learner (key function f, memory function g, memory) in two phases.
+"""CSN (figure 1): a base learner and a meta learner (key function f, memory function g, memory) in two phases.
 
-`b` tasks, `n` support examples, `m` queries, `C` ways, `d` key size.
+Shapes: `b` tasks, `n` support examples, `m` queries, `C` ways, `d` key size.
 """
 
 from __future__ import annotations
@@ -35,14 +35,21 @@ GUARD_DRAWS = 32
 
 
 class CSN(FewShotLearner[TaskMemory]):
-    """A network that shifts its own activations by what it reads back from a memory of the task's examples.
+    """A network that shifts its own activations by values that it reads from a memory of the task's examples.
 
-    temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
-    guard: make sure that g starts out helpful (see `guard_initialisation`). quiet: and that it writes no shift where
-    there is no error.
-    shifted: the layers that shifts reach, less than all as an ablation; the memory holds the values of these alone.
-    passes: how often the support is described; all but the first write what error is left under the shifts so far.
-    shared_stem: the key function reads the features of the base learner's stem instead of the input.
+    Args:
+        base: The base learner, whose neurons are shifted.
+        key_function: f, (examples, *input) -> (examples, d).
+        memory_function: g of eq. 2.
+        conditioning: The kind of conditioning information: `DirectFeedback` (eq. 7) or `ErrorGradient` (eqs. 5-6).
+        temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
+        attention: "soft" (eq. 3), or "hard" (appendix A).
+        guard: Start with a g whose shifts help (see `guard_initialisation`).
+        quiet: Start with a g that writes no shift where there is no error (see `quieten_initialisation`).
+        shifted: The layers that are shifted. The memory holds values for these layers only. Anything but "all" is an
+            ablation.
+        passes: How often the support is described. Each pass after the first describes the remaining error.
+        shared_stem: Whether the key function reads the features of the base learner's stem instead of the input.
     """
 
     attends = True
@@ -77,13 +84,13 @@ class CSN(FewShotLearner[TaskMemory]):
             raise ValueError(f"passes must be 1 or more, got {passes}")
         self.passes, self.shared_stem = passes, shared_stem
         self.log_scale = log_scale(temperature)
-        if guard and not memory_function.weights()[0][0].is_meta:  # weights that are loaded need no helpful start
+        if guard and not memory_function.weights()[0][0].is_meta:  # meta weights will be loaded: nothing to initialise
             self.guard_initialisation()
         if quiet and not memory_function.weights()[0][0].is_meta:
             self.quieten_initialisation()
 
     def describe(self, support: Examples, way: int | None = None) -> TaskMemory:
-        """The description phase: one memory row per support example."""
+        """Run the description phase: write one memory row per support example."""
         way = support_way(support, way)
         check_examples(support, way, self.way)
         x = self._flat(support.x)
@@ -91,7 +98,7 @@ class CSN(FewShotLearner[TaskMemory]):
         return self._write(features, keys, support.y, way)
 
     def predict(self, x: Tensor, task: TaskMemory) -> Tensor:
-        """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
+        """Run the prediction phase: (b, m, *input) -> logits (b, m, way)."""
         check_finite(x)
         check_same_tasks(x, task.labels)
         keys, features = self.encode(self._flat(x))
@@ -99,16 +106,16 @@ class CSN(FewShotLearner[TaskMemory]):
 
     @property
     def embedding_network(self) -> nn.Module:
-        """The key function, over the stem if it shares that."""
+        """The key function, including the stem if it shares the stem."""
         return OverStem(self.base, self.key_function) if self.shared_stem else self.key_function
 
     def attend(self, x: Tensor, task: TaskMemory) -> Tensor:
-        """Eq. 3: how much each query takes from each memory row. (b, m, *input) -> (b, m, n)."""
+        """Eq. 3: the weight of each memory row for each query. (b, m, *input) -> (b, m, n)."""
         check_same_tasks(x, task.labels)
         return self._attend(self.embedding_network(self._flat(x)), task)
 
     def episode_logits(self, episode: Episode) -> Tensor:
-        """Both phases, with support and query in one call wherever layers are not shifted."""
+        """Run both phases. Layers that are not shifted process support and query in one call."""
         support, query = episode.support, episode.query
         check_support(support, episode.way, self.way)
         b, n = support.y.shape
@@ -118,10 +125,10 @@ class CSN(FewShotLearner[TaskMemory]):
         return self.answer(of_support, support.y, of_queries, episode.way)
 
     def _encode_episode(self, support: Tensor, queries: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Keys of support and queries, and the features of each.
+        """Compute the keys of support and queries together, and the features of each.
 
-        One call of the stem for both, unless that of the support needs no gradient: its features are then data to
-        training, and a backward pass through them would add up zeros.
+        Usually one call of the stem serves both. If no gradient has to flow into the support's features, the stem
+        processes the support separately without a graph, which saves a backward pass that would only add zeros.
         """
         n, parts = len(support), self.base.stem_parts()
         if (
@@ -139,17 +146,22 @@ class CSN(FewShotLearner[TaskMemory]):
         return keys, (both[:n], both[n:])
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and the features below the adapted layers: (examples, *input) -> (examples, ...) each."""
+        """Compute keys and the features below the adapted layers: (examples, *input) -> (examples, ...) each."""
         return self._encoded(x, grad=torch.is_grad_enabled())
 
     def _encoded(self, x: Tensor, *, grad: bool) -> tuple[Tensor, Tensor]:
-        """Keys and features. grad: whether these features are to lead back to the stem; keys always do."""
+        """Compute keys and features.
+
+        Args:
+            x: (examples, *input).
+            grad: Whether gradients flow from the features into the stem. Keys always carry gradients.
+        """
         with torch.set_grad_enabled(grad or (self.shared_stem and torch.is_grad_enabled())):
             features = self.base.stem(x)
         return self.key_function(features if self.shared_stem else x), features
 
     def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
-        """Both phases from keys and features."""
+        """Run both phases from keys and features."""
         check_way(way, self.way)
         keys, features = (part.flatten(0, 1) for part in support)
         memory = self._write(features, keys, labels, way)
@@ -157,12 +169,12 @@ class CSN(FewShotLearner[TaskMemory]):
         return self._predict(features, self._attend(keys, memory), memory)
 
     def predict_encoded(self, queries: Encoded, task: TaskMemory) -> Tensor:
-        """The prediction phase from keys and features (b * m, ...), task by task: logits (b * m, way)."""
+        """Run the prediction phase from keys and features (b * m, ...), ordered by task: logits (b * m, way)."""
         keys, features = queries
         return self._predict(features, self._attend(keys, task), task).flatten(0, 1)
 
     def recalled(self, queries: Encoded, task: TaskMemory) -> tuple[Tensor | None, ...]:
-        """Eqs. 3 and 4: what queries, as keys and features (m, ...), read from one task's memory."""
+        """Eqs. 3 and 4: the shifts of queries, given as keys and features (m, ...), from the memory of one task."""
         return self._shifts(self._attend(queries[0], task), task)
 
     def attend_keys(self, keys: Tensor, task: TaskMemory) -> Tensor:
@@ -170,13 +182,13 @@ class CSN(FewShotLearner[TaskMemory]):
         return self._attend(keys, task)[0]
 
     def _flat(self, x: Tensor) -> Tensor:
-        """(b, n, *input) -> (b * n, *input), or a ValueError if the base learner was built for other input."""
+        """(b, n, *input) -> (b * n, *input). Raise ValueError if the base learner was built for other input."""
         flat = x.flatten(0, 1)
         self.base.check_input(flat)
         return flat
 
     def _write(self, features: Tensor, keys: Tensor, labels: Tensor, way: int) -> TaskMemory:
-        """Eq. 2 for every shifted layer, from the unshifted base learner's behaviour on the support."""
+        """Eq. 2 for every shifted layer, computed from the unshifted base learner's response to the support."""
         mixed = is_mixed(keys)
         with in_single(keys):
             return self._written(single(features, mixed), single(keys, mixed), labels, way)
@@ -199,7 +211,7 @@ class CSN(FewShotLearner[TaskMemory]):
     def _written_on(
         self, memory: TaskMemory, features: Tensor, keys: Tensor, first: tuple[LayerInfo, ...]
     ) -> TaskMemory:
-        """The memory after one more pass over the support, which reads what was written so far."""
+        """Return the memory after one more pass, in which the support reads the present memory."""
         needs_graph = self.conditioning.needs_graph
         with torch.inference_mode(False):
             with torch.no_grad():
@@ -216,7 +228,7 @@ class CSN(FewShotLearner[TaskMemory]):
         return TaskMemory(memory.keys, values, memory.labels, memory.way)
 
     def _end_to_end(self) -> bool:
-        """Whether what is written now leads back to the base learner."""
+        """Whether gradients flow from the written values into the base learner."""
         return self.conditioning.end_to_end and torch.is_grad_enabled()
 
     def _attend(self, query_keys: Tensor, memory: TaskMemory) -> Tensor:
@@ -226,32 +238,34 @@ class CSN(FewShotLearner[TaskMemory]):
             return memory.attend(keys, scale, self.attention)
 
     def _predict(self, features: Tensor, attention: Tensor, memory: TaskMemory) -> Tensor:
-        """The base learner under the shifts of eq. 4; outputs beyond the task's classes are cut off."""
+        """Run the base learner under the shifts of eq. 4, and drop the outputs beyond the task's classes."""
         logits = self.base.head(features, self._shifts(attention, memory)).logits
         return logits.unflatten(0, attention.shape[:2])[..., : memory.way]
 
     def _shifts(self, attention: Tensor, memory: TaskMemory) -> tuple[Tensor | None, ...]:
-        """Eq. 4: beta_t of every adapted layer, None where no shift reaches it."""
+        """Eq. 4: beta_t of every adapted layer, or None for a layer that is not shifted."""
         with in_single(attention):
             betas = iter(memory.read(attention))
         return tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
 
     @torch.no_grad()
     def guard_initialisation(self) -> None:
-        """Start with the most helpful of some draws of g, scaled so that d >= 1.
+        """Draw g several times, keep the draw with the largest |d|, and scale it so that d >= 1.
 
-        d is the value that g writes at the output neuron of an example's own class less those at the others, at a
-        uniform prediction. About half of all draws have d < 0 (then -g is the draw) and most of the rest are so close
-        to 0 that the near-uniform attention of an untrained f drowns the signal; training stays at chance or starts
-        late. Under that attention a hidden shift of direct feedback starts as the mean of g(e) over the classes: draws
-        where it is negative are passed over, for with them every hidden ReLU(beta) starts dead.
+        d compares two values that g writes for a uniform prediction: the value at the output neuron of the example's
+        own class, minus the mean value at the other output neurons. About half of all draws have d < 0; they are
+        replaced by -g. Most of the others have a d so close to 0 that the signal drowns, because the attention of an
+        untrained f is nearly uniform. Training then stays at chance or starts late.
+
+        With direct feedback, this nearly uniform attention makes every hidden shift start as the mean of g(e) over the
+        classes. A draw with a negative mean is rejected, because every hidden ReLU(beta) would start dead.
         """
         g, C = self.memory_function, self.way
         like = g.weights()[0][0]
         own = torch.eye(C, dtype=torch.bool, device=like.device)
         error = like.new_full((C, C), 1 / C) - own.to(like.dtype)  # y_hat - y of one example per class
         info = self.conditioning.output_info(error[None])
-        # A perceptron is linear: over the classes its values of e sum to 0, whatever its weights.
+        # A one-layer g is linear, so its values of e sum to 0 over the classes, whatever its weights.
         needs_life = isinstance(self.conditioning, DirectFeedback) and len(g.layers) > 1
         best, start = 0.0, {}
         for _ in range(GUARD_DRAWS):
@@ -267,15 +281,15 @@ class CSN(FewShotLearner[TaskMemory]):
 
     @torch.no_grad()
     def quieten_initialisation(self) -> None:
-        """Move g by a constant, so that a neuron without an error is not shifted at first; d stays as it is.
+        """Add a constant to g so that a neuron without an error is not shifted at first. d does not change.
 
-        The softmax layer starts at 0, so that no gradient reaches the hidden layers and g writes the same shift at each
-        of their neurons. Training feels it as the sum over them: with tens of thousands, plain SGD throws g far to the
-        other side in its first steps, and what it knew of the softmax layer is lost.
+        The softmax layer starts at 0, so no gradient reaches the hidden layers, and g writes the same shift at each of
+        their neurons. The gradient of g sums over all of them. With tens of thousands of neurons, the first steps of
+        plain SGD overshoot, and g loses its helpful start for the softmax layer.
         """
         g = self.memory_function
         bias = g.weights()[-1][1]
-        if bias is not None:  # without one, g is a multiple of the gradient and writes nothing where there is none
+        if bias is not None:  # without a bias, g maps a gradient of 0 to 0 already
             bias -= g(self.conditioning.rest(g.weights()[0][0]))
 
 
@@ -284,16 +298,16 @@ class CSNOptions(LearnerOptions):
     """Conditionally shifted neurons.
 
     conditioning: "df", direct feedback (eq. 7), or "gradient" (eqs. 5-6).
-    feedback: of direct feedback; "end-to-end" trains the base learner through the error that it made.
+    feedback: with direct feedback, "end-to-end" backpropagates through the error; "detached" treats it as a constant.
     shift_rule: eq. 1 ("squashed"), or an ablation of section 4.3.
-    shifted: the layers that shifts reach.
+    shifted: the layers that are shifted.
     g: the memory function, "mlp" or the "simple" one of section 4.3.
-    g_units: of the layers of an MLP g.
+    g_units: units of each hidden layer of an MLP g.
     temperature: none for raw cosines (eq. 3), or the initial value of a learned scale.
     attention: "soft" (eq. 3), or "hard" (appendix A).
-    guard: start with a helpful g.
+    guard: start with a g whose shifts help.
     quiet: start with a g that writes nothing where there is no error.
-    passes: how often a support is described; each pass after the first writes what error is left.
+    passes: how often a support is described; each pass after the first describes the remaining error.
     """
 
     name: ClassVar[str] = "csn"
@@ -311,14 +325,16 @@ class CSNOptions(LearnerOptions):
     passes: int = 1
 
     def build(self, parts: Parts) -> CSN:
-        """The base learner, then the key function, then g."""
+        """Build the base learner, then the key function, then g."""
         check_sizes(self, "g_units", "passes")
         base, key_function = parts.base_learner(self.shift_rule), parts.key_function(has_stem=True)
         conditioning: Conditioning
         if self.conditioning == "df":
             conditioning = DirectFeedback(end_to_end=self.feedback == "end-to-end")
         elif self.feedback == "end-to-end":
-            raise ValueError("learner.feedback is of direct feedback: leave it out, or set learner.conditioning=df")
+            raise ValueError(
+                "learner.feedback applies only to direct feedback: leave it out, or set learner.conditioning=df"
+            )
         else:
             conditioning = ErrorGradient(p=7.0 if self.g == "mlp" else None)  # a scalar g takes the raw gradient
         g = MemoryFunction(

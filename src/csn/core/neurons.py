@@ -1,6 +1,6 @@
 """Conditionally shifted neurons: eq. 1 and its ablated variants (section 4.3).
 
-a: preactivations of a layer, beta: its conditional shifts (the same shape), sigma: its activation.
+Notation: `a` is the preactivation of a layer, `beta` its conditional shift (the same shape), `sigma` its activation.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ SHIFTED_LAYERS: tuple[ShiftedLayers, ...] = get_args(ShiftedLayers)
 
 @dataclass(frozen=True)
 class Activation:
-    """A nonlinearity sigma with its derivative sigma' as functions of the preactivation.
+    """A nonlinearity sigma and its derivative sigma' as functions of the preactivation.
 
-    binary: the derivative is 0 or 1, which the direct feedback of conditioning.py makes use of.
+    Args:
+        name: The name of the activation.
+        function: sigma.
+        derivative: sigma'.
+        binary: Whether sigma' is always 0 or 1. The direct feedback of conditioning.py exploits this.
     """
 
     name: str
@@ -43,7 +47,7 @@ def _tanh_derivative(a: Tensor) -> Tensor:
     return 1 - torch.tanh(a).square()
 
 
-# Named functions, so that learners can be pickled: joblib's parallel cross-validation needs that.
+# These use named functions so that learners can be pickled, which joblib's parallel cross-validation requires.
 RELU = Activation("relu", torch.relu, _relu_derivative, binary=True)
 TANH = Activation("tanh", torch.tanh, _tanh_derivative, binary=False)
 
@@ -51,8 +55,8 @@ TANH = Activation("tanh", torch.tanh, _tanh_derivative, binary=False)
 def shifted_activation(a: Tensor, beta: Tensor | None, sigma: Activation, rule: ShiftRule = "squashed") -> Tensor:
     """Eq. 1, t != T: h = sigma(a) + sigma(beta); without shifts h = sigma(a).
 
-    The ablations of section 4.3: `raw` adds beta as it is, h = sigma(a) + beta; `inside` adds it to the preactivations,
-    h = sigma(a + beta).
+    Section 4.3 has two ablations. `raw` adds beta itself: h = sigma(a) + beta. `inside` adds beta to the
+    preactivations: h = sigma(a + beta).
     """
     if beta is None:
         return sigma(a)
@@ -71,7 +75,7 @@ def shifted_logits(a: Tensor, beta: Tensor | None) -> Tensor:
 
 
 def shifted_layers(which: ShiftedLayers, layers: int) -> tuple[bool, ...]:
-    """Which of a network's adapted layers, the output last, read their shifts: all of them, or an ablation."""
+    """Tell for each adapted layer of a network, the output last, whether it is shifted."""
     if which not in SHIFTED_LAYERS:
         raise ValueError(f"shifted layers must be one of {', '.join(SHIFTED_LAYERS)}, got {which!r}")
     return (which in ("all", "hidden"),) * (layers - 1) + (which in ("all", "output"),)

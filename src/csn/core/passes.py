@@ -1,13 +1,14 @@
-"""Repeated description in a network: eqs. 5-7 and 2 again, for the error that is left under the shifts written so far.
+"""Repeated description in a network: eqs. 5-7 and eq. 2, applied again to the error that remains under the shifts.
 
-After the first pass, which is the paper's, the support is predicted as a query would be: by what it reads back. What is
-then left of its error, or of its gradient, is described too and added to the memory,
+The first pass is the paper's. In each further pass, the support reads the memory and is predicted like a query. The
+remaining error, or its gradient, is described and added to the memory:
 
-    V <- V + g(I) - g(rest),
+    V <- V + g(I) - g(rest).
 
-where `rest` is what a neuron without an error is told, so that nothing is written where nothing is left. Information
-stays first-order: a pass is a constant to the passes before it. With direct feedback sigma' stays that of the first
-pass, so that the sum of what is written keeps its exact cheap form. docs/repeated-description.md has the derivation.
+Here `rest` is the information of a neuron without an error, so a neuron whose error is gone writes nothing. The
+information stays first-order: no gradient flows from one pass into the passes before it. Direct feedback uses the
+sigma' of the first pass in all passes, so the sum of the written values keeps its cheap exact form.
+docs/repeated-description.md has the derivation.
 """
 
 from __future__ import annotations
@@ -31,11 +32,20 @@ def described_again(
     activations: Sequence[Activation],
     way: int,
 ) -> tuple[LayerInfo, ...]:
-    """Information of a later pass; output: of b * n examples under their shifts, first: information of the first."""
+    """Compute the information of a later pass.
+
+    Args:
+        conditioning: The kind of conditioning information.
+        first: The information of the first pass.
+        output: The output for b * n examples under their present shifts.
+        labels: (b, n).
+        activations: sigma of every adapted hidden layer.
+        way: The number of classes of the task.
+    """
     if not isinstance(conditioning, DirectFeedback):
         if not all(a.requires_grad for a in output.preactivations):
             raise ValueError(
-                "this network keeps no gradients of its neurons under shifts, which passes after the first need: use "
+                "passes after the first need the gradients of shifted neurons, which this network does not keep: use "
                 "learner.conditioning=df, or learner.passes=1"
             )
         return conditioning(output, labels, activations, way)
@@ -45,7 +55,7 @@ def described_again(
 
 
 def added(values: LayerValues, more: LayerValues, rest: Tensor) -> LayerValues:
-    """V + g(I) - g(rest); gated values that share their gates stay gated."""
+    """V + g(I) - g(rest). Gated values that share their gates stay gated."""
     if isinstance(values, GatedValues) and isinstance(more, GatedValues) and values.gate is more.gate:
-        return GatedValues(values.gate, values.gain + more.gain, values.base)  # a gain is above g(rest) already
+        return GatedValues(values.gate, values.gain + more.gain, values.base)  # a gain is relative to g(rest)
     return DenseValues(values.dense() + more.dense() - rest)

@@ -1,9 +1,9 @@
-"""Regression: CSNs whose y is a real number, with the squared error in place of the cross-entropy.
+"""Regression: CSNs that predict a real number y, with the squared error instead of the cross-entropy.
 
-The loss of a support example is (y_hat - y)^2 / 2, so that its gradient at the output neuron, and the error of eq. 7,
-are y_hat - y. Everything else is section 2 as it stands, with one output.
+The loss of a support example is (y_hat - y)^2 / 2. Its gradient at the output neuron is therefore y_hat - y, and so is
+the error of eq. 7. Everything else follows section 2, with one output.
 
-`b` tasks, `n` support examples, `m` queries.
+Shapes: `b` tasks, `n` support examples, `m` queries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from csn.episode import check_finite, check_same_tasks
 
 @dataclass(frozen=True)
 class Measurements:
-    """Examples with real numbers: x (b, n, *input), y (b, n)."""
+    """Examples labelled with real numbers.
+
+    Args:
+        x: (b, n, *input).
+        y: (b, n).
+    """
 
     x: Tensor
     y: Tensor
@@ -45,7 +50,7 @@ class Measurements:
 
 
 class SquaredErrorGradient(ErrorGradient):
-    """Eqs. 5-6 of the squared error."""
+    """Eqs. 5-6 with the squared error."""
 
     def loss(self, logits: Tensor, labels: Tensor, way: int) -> Tensor:
         """Sum of (y_hat - y)^2 / 2: logits (b * n, 1), labels (b, n)."""
@@ -53,7 +58,7 @@ class SquaredErrorGradient(ErrorGradient):
 
 
 class SquaredErrorFeedback(DirectFeedback):
-    """Eq. 7 of the squared error: one number for each neuron, sigma'(a) (y_hat - y)."""
+    """Eq. 7 with the squared error: each neuron gets one number, sigma'(a) (y_hat - y)."""
 
     def error(self, logits: Tensor, labels: Tensor, way: int) -> Tensor:
         """y_hat - y: logits (b * n, 1), labels (b, n) -> (b, n, 1)."""
@@ -61,7 +66,7 @@ class SquaredErrorFeedback(DirectFeedback):
 
 
 class CSNRegressor(CSN):
-    """CSN with one output, a real number; `describe` takes `Measurements`, `predict` gives (b, m)."""
+    """A CSN with one real-valued output. `describe` takes `Measurements`, and `predict` returns (b, m)."""
 
     def describe(self, support: Measurements, way: int | None = None) -> TaskMemory:  # type: ignore[override]
         """The description phase: one memory row per measurement."""
@@ -80,15 +85,16 @@ class CSNRegressor(CSN):
         return super().predict(x, task).squeeze(-1)
 
     def forward(self, support: Measurements, query: Measurements) -> Tensor:  # type: ignore[override]
-        """The mean squared error on the queries."""
+        """Compute the mean squared error on the queries."""
         check_finite(query.y)
         return F.mse_loss(self.predict(query.x, self.describe(support)), query.y)
 
     @torch.no_grad()
     def guard_initialisation(self) -> None:
-        """Start with a g that moves a prediction towards y: the best of some draws by d = g(-1) - g(1), at least 2.
+        """Start with a g that moves a prediction towards y: the draw with the largest |d|, scaled so that d >= 2.
 
-        At the output -1 is a prediction that is too low; d = 2 is the g that undoes an error, g(e) = -e.
+        d = g(-1) - g(1). An error of -1 at the output means that the prediction is too low. The g that exactly undoes
+        an error, g(e) = -e, has d = 2.
         """
         g = self.memory_function
         like = g.weights()[0][0]
@@ -115,27 +121,19 @@ def regressor(
     attention: Attention = "soft",
     shifted: ShiftedLayers = "all",
 ) -> CSNRegressor:
-    """A CSN for real numbers.
+    """Build a CSN for regression.
 
-    Parameters
-    ----------
-    base:
-        A base learner of one output, such as `FFN(inputs, 1)`.
-    key_function:
-        (examples, *input) -> (examples, d).
-    conditioning:
-        "df", direct feedback (eq. 7), or "gradient" (eqs. 5-6).
-    g_units:
-        Of the layers of g.
-    temperature:
-        None for raw cosines (eq. 3), or the initial value of a learned scale.
-    attention:
-        "soft" (eq. 3), or "hard" (appendix A).
-    shifted:
-        The layers that shifts reach.
+    Args:
+        base: A base learner with one output, such as `FFN(inputs, 1)`.
+        key_function: (examples, *input) -> (examples, d).
+        conditioning: "df", direct feedback (eq. 7), or "gradient" (eqs. 5-6).
+        g_units: Units of each hidden layer of g.
+        temperature: None for raw cosines (eq. 3), or the initial value of a learned scale.
+        attention: "soft" (eq. 3), or "hard" (appendix A).
+        shifted: The layers that are shifted.
     """
     if base.way != 1:
-        raise ValueError(f"regression takes a base learner of one output, got one of {base.way}: build it with way=1")
+        raise ValueError(f"regression needs a base learner with one output, got {base.way}: build it with way=1")
     kind: Conditioning = SquaredErrorFeedback() if conditioning == "df" else SquaredErrorGradient()
     g = MemoryFunction(kind.size(1), units=g_units)
     return CSNRegressor(base, key_function, g, kind, temperature=temperature, attention=attention, shifted=shifted)

@@ -1,20 +1,21 @@
-"""Repeated description: the support is looked at again, under its own shifts, and what error is left is written on.
+"""Repeated description: the support is described again under its own shifts, and the remaining error is written.
 
-The paper describes each example once (eqs. 2 and 7). Here the output layer of a network without hidden layers is
-described `passes` times over keys that any encoder made. With z the logits of the support,
+The paper describes each example once (eqs. 2 and 7). Here a network without hidden layers reads keys from any encoder,
+and its output layer is described `passes` times. Let z be the logits of the support:
 
-    z = a cos(S, means) + K V,    K_ij = exp(c (cos(s_i, s_j) - 1)),    e = softmax(z) - y,
+    z = a cos(S, means) + K V,    K_ij = exp(c (cos(s_i, s_j) - 1)),    e = softmax(z) - y.
 
-a pass writes V <- V - h (e + decay V). That is functional gradient descent, in the kernel's space of functions, on
+A pass writes V <- V - h (e + decay V). This is functional gradient descent, in the function space of the kernel, on
 
-    sum_i CE(z_i, y_i) + decay / 2 tr(V' K V),
+    sum_i CE(z_i, y_i) + decay / 2 tr(V' K V).
 
-a convex problem; it converges for h <= 1 / (R / 2 + decay), where R is the largest row sum of K. Nesterov's momentum
-k / (k + 3) makes the passes count. docs/repeated-description.md has the derivation.
+The problem is convex. The descent converges for h <= 1 / (R / 2 + decay), where R is the largest row sum of K.
+Nesterov's momentum k / (k + 3) speeds it up. docs/repeated-description.md has the derivation.
 
-An example meets the mean of its own class without itself: with itself it would look better known than a query is.
+The class mean that an example is compared with leaves the example itself out. Otherwise the example would look more
+familiar than a query does.
 
-`n` examples, `m` queries, `d` numbers in a key, `C` classes.
+Shapes: `n` examples, `m` queries, `d` numbers in a key, `C` classes.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLOCK = 4096  # rows of the kernel that are worked out at a time, once it is too large to be kept
-KEPT = 16_384  # examples up to which the kernel is kept between the passes
+BLOCK = 4096  # rows of the kernel computed at a time, if the kernel is too large to keep
+KEPT = 16_384  # largest number of examples for which the kernel is kept between the passes
 
 
 @dataclass(frozen=True)
 class HeadOptions:
-    """The scalars of a head; none depends on the number of classes or examples.
+    """The scalars of a head. None depends on the number of classes or examples.
 
-    scale: a, of the cosines to the class means.
-    sharpness: c, of the kernel of cosines.
-    decay: of what is written.
-    passes: over the support; 0 leaves the class means alone.
-    temperature: the logits are divided by it.
-    centre: with one example a class, subtract the mean of the support from every key.
+    scale: a, the factor on the cosines to the class means.
+    sharpness: c, the sharpness of the kernel.
+    decay: the weight decay of the written values.
+    passes: passes over the support; with 0, only the class means are used.
+    temperature: the divisor of the logits.
+    centre: with one example per class, subtract the mean of the support from every key.
     """
 
     scale: float = 10.0
@@ -60,10 +61,16 @@ class HeadOptions:
 
 @dataclass(frozen=True)
 class HeadMemory:
-    """What a head knows of a task. keys: (n, d) of length 1; means: (C, d), of length 1; values: (n, C).
+    """The memory of one task.
 
-    centre: (d,) what is subtracted from a query. share: (n,) an example's part in the mean of its class; the mean of a
-    class is the sum of `share * keys` over its examples.
+    Args:
+        keys: (n, d), of length 1.
+        means: The class means (C, d), of length 1.
+        values: V, (n, C).
+        labels: (n,).
+        share: The weight of each example in the mean of its class, (n,). The mean of a class is the sum of
+            `share * keys` over its examples.
+        centre: The vector that is subtracted from every key, (d,).
     """
 
     keys: Tensor
@@ -75,10 +82,10 @@ class HeadMemory:
 
 
 class CSNHead:
-    """Any number of classes over any keys: cosines to class means, and shifts read through a kernel of cosines.
+    """A classifier for any number of classes over any keys: cosines to class means, plus shifts read through a kernel.
 
-    There are no weights to train. All that it does is determined by the rows of the support, so leaving rows out
-    forgets them exactly.
+    The head has no weights to train. It is determined by the rows of the support, so leaving rows out forgets them
+    exactly.
     """
 
     def __init__(self, options: HeadOptions | None = None) -> None:
@@ -86,7 +93,7 @@ class CSNHead:
 
     @torch.no_grad()
     def describe(self, keys: Tensor, labels: Tensor, way: int) -> HeadMemory:
-        """The passes over a support: keys (n, d), labels (n,) int64 in [0, way)."""
+        """Make all passes over a support: keys (n, d), labels (n,) int64 in [0, way)."""
         check_support(keys, labels, way)
         options, count = self.options, labels.bincount(minlength=way)
         centre = keys.new_zeros(keys.shape[1])
@@ -98,7 +105,7 @@ class CSNHead:
         length = sums.norm(dim=-1).clamp_min(1e-12)
         means = sums / length.unsqueeze(-1)
         base = keys @ means.T
-        others = sums[labels] - keys  # of an example that is alone in its class, nothing is left
+        others = sums[labels] - keys  # 0 if the example is alone in its class
         alone = (count[labels] == 1).unsqueeze(-1)
         own = (keys * F.normalize(torch.where(alone, keys, others), dim=-1)).sum(-1)
         base[torch.arange(len(labels)), labels] = own
@@ -116,9 +123,9 @@ class CSNHead:
 
     @torch.no_grad()
     def pushes(self, query: Tensor, memory: HeadMemory, c: int) -> Tensor:
-        """How far each example moved the logit of class c above the mean of all logits: (d,) -> (n,).
+        """How far each example moves the logit of class c above the mean of all logits: (d,) -> (n,).
 
-        They sum to the logit of c less that mean: nothing else makes an answer.
+        The contributions sum to the logit of c minus the mean logit. Nothing else enters the answer.
         """
         query, options = self._centred(query[None], memory.centre)[0], self.options
         cosine = memory.keys @ query
@@ -128,7 +135,7 @@ class CSNHead:
         return (to_mean + read) / options.temperature
 
     def _written(self, keys: Tensor, base: Tensor, y: Tensor) -> Tensor:
-        """V (n, C) after the passes, from the logits of the class means (n, C)."""
+        """Compute V (n, C) after all passes, starting from the logits of the class means (n, C)."""
         n, options = len(keys), self.options
         values = torch.zeros_like(base)
         if not options.passes:
@@ -152,12 +159,12 @@ class CSNHead:
         return values
 
     def _kernel(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """exp(c (cos - 1)) of unit vectors: (r, d), (n, d) -> (r, n)."""
+        """Compute exp(c (cos - 1)) for unit vectors: (r, d), (n, d) -> (r, n)."""
         return (rows @ keys.T).sub_(1).mul_(self.options.sharpness).exp_()
 
     @staticmethod
     def _centred(keys: Tensor, centre: Tensor) -> Tensor:
-        """Keys at length 1; around the centre of the task, if it has one."""
+        """Scale keys to length 1, after subtracting the centre of the task if it has one."""
         keys = F.normalize(keys, dim=-1)
         return F.normalize(keys - centre, dim=-1) if bool(centre.any()) else keys
 
@@ -166,10 +173,12 @@ def check_support(keys: Tensor, labels: Tensor, way: int) -> None:
     """Raise ValueError unless these are keys (n, d) and labels (n,) of `way` classes."""
     if keys.ndim != 2 or labels.shape != keys.shape[:1] or not len(keys):
         raise ValueError(
-            f"a support is keys (n, d) with labels (n,), at least one; got {tuple(keys.shape)} and "
+            f"a support needs keys (n, d) with labels (n,), at least one; got {tuple(keys.shape)} and "
             f"{tuple(labels.shape)}"
         )
     if labels.dtype != torch.int64 or int(labels.min()) < 0 or int(labels.max()) >= way:
-        raise ValueError(f"labels of {way} classes are int64 in [0, {way}), got {labels.dtype} {labels.tolist()[:8]}")
+        raise ValueError(
+            f"labels of {way} classes must be int64 in [0, {way}), got {labels.dtype} {labels.tolist()[:8]}"
+        )
     if not bool(torch.isfinite(keys).all()):
         raise ValueError("the keys hold NaN or infinite values: clean them first")

@@ -1,1 +1,1 @@
-"""Exact cheap forms of what the equations say neuron by neuron."""
+"""Faster exact forms of equations that the paper states neuron by neuron."""

@@ -1,10 +1,10 @@
-"""Matrix products by the faster of two libraries.
+"""Matrix products computed by the faster of two libraries.
 
-On a processor torch multiplies float32 matrices by MKL. On some makes of it oneDNN, which torch brings along for
-convolutions, takes half of MKL's time for the same matrices; it is reached by an operation that torch keeps to itself.
-So a probe of a few milliseconds decides, once for a process: whether the operation is there, whether it is right, and
-whether it is worth while. Sums are added up in another order, so numbers differ in their last digits; a run that is
-resumed goes on as it began (`choose`).
+On a CPU, torch multiplies float32 matrices with MKL. On some processors oneDNN needs only half the time for the same
+matrices. torch ships oneDNN for convolutions, but offers its products only through a private operation. A probe of a
+few milliseconds therefore runs once per process. It tests whether the operation exists, whether its results are
+correct, and whether it is clearly faster. The two libraries sum in different orders, so results differ in their last
+digits. A resumed run keeps the library that it started with (`choose`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _probed: Products | None = None
 
 
 def chosen() -> Products:
-    """What multiplies large matrices in this process."""
+    """Return the library that multiplies large matrices in this process."""
     return _choice or _probe()
 
 
 def choose(products: Products | None) -> None:
-    """Multiply by this library from now on, where it is there; None: by the one that is faster here."""
+    """Use this library from now on, if it is available. None selects the library that is faster on this machine."""
     global _choice
     if products is not None and products not in get_args(Products):
         raise ValueError(f"products must be one of {', '.join(get_args(Products))}, got {products!r}")
@@ -38,23 +38,28 @@ def choose(products: Products | None) -> None:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """a b, as data: no gradient flows."""
+    """Compute the product a b. No gradient flows through it."""
     return _onednn(a, b) if is_onednn_for(a, b) else a @ b
 
 
 class Prepared:
-    """A matrix that oneDNN multiplies by many times: laid out once as it likes it, for about `rows` rows a time."""
+    """A matrix by which oneDNN multiplies many times, converted once to the layout that oneDNN prefers.
+
+    Args:
+        weight: W, (outputs, inputs).
+        rows: The usual number of rows of x. The layout is tuned to it; other numbers work too.
+    """
 
     def __init__(self, weight: Tensor, rows: int) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x W^T + bias, as data."""
+        """Compute x W^T + bias. No gradient flows through it."""
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, bias, "none", [], "")
 
 
 def is_onednn_for(a: Tensor, b: Tensor) -> bool:
-    """Whether oneDNN is to multiply these."""
+    """Whether oneDNN should multiply these matrices."""
     return (
         a.device.type == "cpu"
         and a.dtype == b.dtype == torch.float32
@@ -70,7 +75,7 @@ def _onednn(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _is_right() -> bool:
-    """Whether torch has the operation and it multiplies, in each of the forms above."""
+    """Whether torch has the operation and it gives correct products, in each of the forms above."""
     a, b, c = (torch.linspace(-1, 1, rows * columns).sin().view(rows, columns) for rows, columns in _SIZES)
     try:
         found = (_onednn(a, b), _onednn(b.T, a.T), Prepared(b.T, len(a))(a, c[0]), Prepared(b.T, len(a))(a[:5]))
@@ -80,12 +85,12 @@ def _is_right() -> bool:
     return all(torch.allclose(one, other, rtol=1e-4, atol=1e-4) for one, other in zip(found, expected, strict=True))
 
 
-_SIZES = ((64, 300), (300, 600), (64, 600))  # about those of a step of an LSTM
+_SIZES = ((64, 300), (300, 600), (64, 600))  # typical of one step of an LSTM
 
 
 @torch.no_grad()
 def _probe() -> Products:
-    """Time both libraries in turn; of several times the least one is the machine's own."""
+    """Time both libraries in turn. The shortest of several times is the least disturbed by other processes."""
     global _probed
     if _probed is None:
         _probed = "torch"

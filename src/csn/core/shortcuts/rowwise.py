@@ -1,7 +1,8 @@
-"""g on very many rows: through the cache in chunks, recomputed in the backward pass.
+"""g on very many rows, computed in chunks that fit into the cache and recomputed in the backward pass.
 
-A task has tens of thousands of neurons, and g's hidden layers are ten to twenty times wider than its input: written to
-memory and kept for the backward pass they cost more than the arithmetic. Nothing here changes a number.
+A task has tens of thousands of neurons, and the hidden layers of g are ten to twenty times wider than its input.
+Writing them to memory and keeping them for the backward pass would cost more than the arithmetic. The results are the
+same as those of g.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from torch import Tensor
 
 from csn.core.memory import MemoryFunction
 
-CHUNK = 4096  # rows; with 20 units a chunk's hidden layer is 320 kB and stays in a core's own cache
+CHUNK = 4096  # rows; with 20 units, a hidden layer of one chunk takes 320 kB and stays in the cache of a core
 
 
 def is_large(neurons: Tensor) -> bool:
-    """Whether g is better not simply called on this many neurons."""
+    """Whether there are so many neurons that a special way of computing g pays off."""
     return neurons.numel() > CHUNK
 
 
 def apply_rowwise(g: MemoryFunction, info: Tensor) -> Tensor:
-    """g(info) with little memory: (..., k) -> (...)."""
+    """Compute g(info) with little memory: (..., k) -> (...)."""
     rows = info.reshape(-1, g.size)
-    if torch.compiler.is_compiling() or len(rows) <= CHUNK:  # a compiler has its own ways with memory
+    if torch.compiler.is_compiling() or len(rows) <= CHUNK:  # torch.compile optimises memory itself
         return g(info)
     weights, biases = zip(*g.weights(), strict=True)
     return _ChunkedMLP.apply(rows, len(weights), *weights, *biases).view(info.shape[:-1])
 
 
 class _ChunkedMLP(torch.autograd.Function):
-    """A ReLU perceptron on rows (r, k) -> (r,)."""
+    """A ReLU perceptron applied to rows: (r, k) -> (r,)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, depth: int, *parameters: Tensor | None) -> Tensor:
-        """Chunk by chunk; only the input is kept."""
+        """Compute chunk by chunk. Only the input is kept for the backward pass."""
         ctx.depth = depth
         ctx.save_for_backward(rows, *parameters)
         weights, biases = parameters[:depth], parameters[depth:]
@@ -65,7 +66,7 @@ class _ChunkedMLP(torch.autograd.Function):
 
 
 def _hidden(rows: Tensor, weights: Any, biases: Any) -> list[Tensor]:
-    """Outputs of every layer, after its ReLU but for the last."""
+    """Return the outputs of every layer: after the ReLU for hidden layers, without ReLU for the last."""
     outputs = []
     for index, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         rows = F.linear(rows, weight, bias)
