@@ -8,9 +8,7 @@ pytest.importorskip("schemathesis", reason='the API is attacked where this is in
 
 from api_attack import attack
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*are no drawings of ink on plain paper"
-)  # and are learned all the same
+pytestmark = pytest.mark.filterwarnings("ignore:.*are not drawings of ink on plain paper")  # and are learned anyway
 
 
 def test_every_answer_is_one_that_the_description_knows(tmp_path):

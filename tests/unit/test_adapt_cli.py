@@ -82,7 +82,7 @@ def test_bad_input_exits_with_2(place: Path, tmp_path: Path, capsys: pytest.Capt
         (["adapt", str(place / "images"), "--out", out, "--run", "nowhere"], "no checkpoint"),
         (["predict", "nowhere.csn", drawing, *run], "no checkpoint"),
         (["predict", str(tmp_path / "short.csn"), drawing, *run], "truncated"),
-        (["predict", str(place / "run/best.safetensors"), drawing, *run], "no task file"),
+        (["predict", str(place / "run/best.safetensors"), drawing, *run], "is not a task file"),
         (["predict", task, drawing], "run= or learner="),
         (["predict", task, drawing, "nowhere.png", *run, "--bad-files", "stop"], "no file nowhere.png"),
         (["predict", task, str(blank), *run], "empty"),

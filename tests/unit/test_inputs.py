@@ -137,7 +137,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes((tmp_path / "b.png").read_bytes()[:-60])
     (tmp_path / "c.eps").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     for name in ("a.png", "b.png", "c.eps"):
-        with pytest.raises(ValueError, match="damaged or no picture"):
+        with pytest.raises(ValueError, match="damaged or not a picture"):
             prepare(tmp_path / name, INK)
     with pytest.raises(ValueError):
         prepare(tmp_path, INK)

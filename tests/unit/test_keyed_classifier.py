@@ -153,7 +153,7 @@ def test_one_example_a_class_has_no_threshold_of_its_own() -> None:
     with pytest.warns(UserWarning, match="every input is answered"):
         assert classifier.predict(x).tolist() == y.tolist()
     drawings = load_strokes(alphabets=5, characters=8).splits["train"].x[:60:20, 0].numpy()
-    with pytest.warns(UserWarning, match=r"that of the encoder, 0\.\d\d"):
+    with pytest.warns(UserWarning, match=r"the encoder's threshold 0\.\d\d"):
         FewShotClassifier(unknown_threshold="own").fit(drawings, [0, 1, 2]).predict(drawings)
 
 
@@ -309,7 +309,7 @@ A_PHOTO_ENCODER = Encoder(lambda items: [[1, 2] for _ in items], kind="photos")
         (A_TEXT_ENCODER, ["a.png", "b.jpg"], 'encoder="photos"'),
         (A_TEXT_ENCODER, ["a", " \n"], "input 1 is an empty text"),
         (A_TEXT_ENCODER, ["a", "b" * 1_000_001], "1,000,001 characters"),
-        (A_TEXT_ENCODER, ["a", PHOTOS[0]], "input 1 is no sentence"),
+        (A_TEXT_ENCODER, ["a", PHOTOS[0]], "input 1 is not a sentence"),
         (A_TEXT_ENCODER, [], "no examples"),
         (A_PHOTO_ENCODER, TEXTS, 'encoder="text"'),
         (A_PHOTO_ENCODER, [PHOTOS[0], "a sentence"], "input 1 is a text"),
@@ -350,7 +350,7 @@ def test_photographs_given_as_drawings_are_told() -> None:
         warnings.simplefilter("error")
         classifier = FewShotClassifier().fit(drawings, list(range(5)))
         classifier.predict(255 - drawings)
-    with pytest.warns(UserWarning, match="6 of 6 inputs are no drawings.*photos"):
+    with pytest.warns(UserWarning, match="6 of 6 inputs are not drawings.*photos"):
         classifier.predict(smooth)
     with pytest.warns(UserWarning, match="6 of 6 inputs"):
         FewShotClassifier().fit(smooth, list(range(6)))

@@ -1,4 +1,4 @@
-"""Answers, and what they came from, out of one state of a memory. Nothing here changes anything."""
+"""Answers and their explanations, computed from one state of a memory. Nothing here changes the memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from csn.classifier.taskfile import readable
 
 
 def answered(memory: Memory, prepared: Prepared, queries: Tensor, threshold: float | None) -> np.ndarray:
-    """(m,) labels; with a threshold an object array, None for what is like nothing remembered."""
+    """(m,) labels. With a threshold, an object array that holds None for each unknown query."""
     labels = class_array(memory.labels)[probabilities(memory, queries).argmax(1)]
     if threshold is None:
         return labels
@@ -28,7 +28,7 @@ def answered(memory: Memory, prepared: Prepared, queries: Tensor, threshold: flo
 
 
 def explanations(memory: Memory, prepared: Prepared, queries: Tensor, threshold: float | None) -> list[Explanation]:
-    """Of each query: the answer and what pushed it."""
+    """For each query: the answer, and how far each example pushed it."""
     of_classes, all_pushes = probabilities(memory, queries), memory.pushes(queries)
     similarity, names = memory.similarity(queries).tolist(), class_array(memory.labels).tolist()
     found = []
@@ -59,18 +59,18 @@ def as_columns(memory: Memory, prepared: Prepared, queries: Tensor, threshold: f
 
 
 def probabilities(memory: Memory, queries: Tensor) -> np.ndarray:
-    """(m, classes) in the order of `classes_`."""
+    """(m, classes) probabilities in the order of `classes_`."""
     return in_order(memory, memory.log_probabilities(queries).exp().numpy())
 
 
 def in_order(memory: Memory, columns: np.ndarray) -> np.ndarray:
-    """Columns of classes in the order of their appearance -> in the order of `classes_`."""
+    """Reorder columns of classes from their order of first appearance to the order of `classes_`."""
     number = {label: c for c, label in enumerate(memory.order)}
     return columns[:, [number[label] for label in class_array(memory.labels).tolist()]]
 
 
 def left(memory: Memory, label: Hashable, indices: list[Any] | None) -> list[int]:
-    """The examples that are left when a label, or some indices, are forgotten."""
+    """The indices of the examples that remain after a label, or some indices, are forgotten."""
     if indices is None:
         left = [i for i, other in enumerate(memory.labels) if other != label]
         if len(left) == len(memory):
@@ -84,9 +84,15 @@ def left(memory: Memory, label: Hashable, indices: list[Any] | None) -> list[int
 
 
 def warn_of_photographs(count: int, total: int, what: str) -> None:
-    """Say that some inputs are no drawings; what: was done with them."""
+    """Warn that some inputs are not drawings.
+
+    Args:
+        count: Number of such inputs.
+        total: Number of all inputs.
+        what: What happened to them.
+    """
     warnings.warn(
-        f"{count} of {total} inputs are no drawings of ink on plain paper, and are {what}: use encoder='photos' for "
+        f"{count} of {total} inputs are not drawings of ink on plain paper. They are {what}: use encoder='photos' for "
         f"photographs, or set unknown_threshold",
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""FewShotClassifier: scikit-learn's face of csn. Learning is adding examples, forgetting is deleting them."""
+"""FewShotClassifier: csn with scikit-learn's interface. Learning adds examples, forgetting deletes them."""
 
 from __future__ import annotations
 
@@ -47,33 +47,22 @@ class FewShotClassifier(ClassifierMixin, Remembering):
     """Learns classes from a few examples each, with no training.
 
     Any number of threads may read while others learn or forget: each answer comes from one state of the memory.
-    After `fit`: `classes_`, `labels_` (of every remembered example), and `n_features_in_` where X was a table.
+    `fit` sets `classes_`, `labels_` (one label per remembered example) and, if X was a table, `n_features_in_`.
 
-    Parameters
-    ----------
-    model:
-        Weights for drawings that come with the package.
-    encoder:
-        "drawings" (these weights), "text" (sentences), "photos", an encoder of one's own (a callable, a torch module,
-        anything with `.encode` or `.transform`, an `Encoder`), or None where X are vectors.
-    run:
-        Instead, the folder of a trained run, which answers by itself.
-    learner:
-        Instead, any learner (it is copied), which answers by itself.
-    head:
-        What answers from the encoder's vectors: "csn", "centroid" or "logistic"; by default "csn", of a run or learner
-        its own layers ("learner").
-    unknown_threshold:
-        `predict` answers None for an input whose best `similarity` to what is remembered is lower: a number, "own" for
-        one found on the task's own examples, "calibrated" for the one that came with the encoder, or None.
-    cache:
-        Keep what an encoder has worked out, and look it up by the content of an input.
-    batch_size:
-        Inputs that an encoder is given at once.
-    progress:
-        Called with how many inputs are encoded and how many there are.
-    device:
-        Where the learner or encoder runs.
+    Args:
+        model: Name of the packaged weights for drawings.
+        encoder: "drawings" (these weights), "text" (sentences), "photos", your own encoder (a callable, a torch module,
+            an `Encoder`, or an object with `.encode` or `.transform`), or None if X already holds vectors.
+        run: Folder of a trained run to use instead of an encoder. Its learner answers by itself.
+        learner: A learner to use instead of an encoder. It is copied and answers by itself.
+        head: What answers from the encoder's vectors: "csn", "centroid" or "logistic". None means "csn" with an
+            encoder, and "learner" (the learner's own layers) with a run or learner.
+        unknown_threshold: `predict` answers None for an input whose `similarity` is below this threshold. A number,
+            "own" (found on the task's own examples), "calibrated" (shipped with the encoder), or None to answer always.
+        cache: Whether to keep embeddings and look them up by the content of an input.
+        batch_size: Number of inputs per call of the encoder.
+        progress: Called with the number of inputs encoded so far and the total number.
+        device: Device of the learner or encoder.
     """
 
     def __init__(
@@ -102,7 +91,13 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         self.device = device
 
     def fit(self, X: Any, y: Any, names: Any = None) -> FewShotClassifier:
-        """Forget everything, then learn these examples; names: what to call them (of files their paths)."""
+        """Forget everything, then learn these examples.
+
+        Args:
+            X: The examples.
+            y: One label per example.
+            names: One name per example, which `explain` shows. By default, files are named by their paths.
+        """
         keep_freed_memory()
         source = open_source(self)
         memory = self._extended(source, source.empty(), X, y, names, reset=True)
@@ -110,9 +105,13 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, names: Any = None) -> FewShotClassifier:
-        """Learn more examples, of old or new classes; the same as having had them all in `fit`, in this order.
+        """Learn more examples of old or new classes. The result equals one `fit` on all examples in this order.
 
-        classes: accepted and not needed, scikit-learn's other classifiers must know them in advance.
+        Args:
+            X: The examples.
+            y: One label per example.
+            classes: Ignored. Other classifiers of scikit-learn must know all classes in advance.
+            names: One name per example, as in `fit`.
         """
         if not hasattr(self, "memory_"):
             return self.fit(X, y, names)
@@ -121,10 +120,10 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         return self
 
     def forget(self, label: Hashable = None, *, indices: int | Iterable[int] | None = None) -> FewShotClassifier:
-        """Forget a class, or the remembered examples at some indices (of `labels_`); give one of the two.
+        """Forget a class, or the remembered examples at some indices of `labels_`. Give one of the two.
 
-        Afterwards predictions are, to the bit, those of a classifier that never saw them. The other examples keep their
-        order, and their indices close up.
+        Afterwards, predictions equal those of a classifier that never saw these examples, bit for bit. The other
+        examples keep their order, and their indices move up.
         """
         if (label is None) == (indices is None):
             self._memory(empty=True)
@@ -135,50 +134,50 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(m,) labels; with an `unknown_threshold`, an object array with None for what is like nothing remembered."""
+        """(m,) labels. With an `unknown_threshold`, an object array that holds None for each unknown input."""
         memory, prepared = self._queries(X)
         return answered(memory, prepared, self._opened.queries(prepared.inputs), threshold_of(self, memory))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(m, classes) probabilities in the order of `classes_`; they do not know of unknown inputs."""
+        """(m, classes) probabilities in the order of `classes_`. They ignore `unknown_threshold`."""
         memory, prepared = self._queries(X)
         return probabilities(memory, self._opened.queries(prepared.inputs))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """(m, classes) log probabilities in the order of `classes_`; of two classes, (m,) log odds of the second."""
+        """(m, classes) log probabilities in the order of `classes_`. With two classes, (m,) log odds of the second."""
         memory, prepared = self._queries(X)
         logs = in_order(memory, memory.log_probabilities(self._opened.queries(prepared.inputs)).numpy())
         return logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of right answers; None is a wrong one."""
+        """The accuracy. The answer None counts as wrong."""
         answers = self.predict(X)
         right = [answer == label for answer, label in zip(answers.tolist(), as_labels(y, len(answers)), strict=True)]
         return float(np.average(right, weights=sample_weight))
 
     def threshold(self) -> float | None:
-        """`unknown_threshold` as a number; None to answer always."""
+        """`unknown_threshold` as a number, or None if every input is answered."""
         return threshold_of(self, getattr(self, "memory_", None))
 
     def similarity(self, X: Any) -> np.ndarray:
-        """(m,) the best cosine between each input's key and the mean key of a class: what `unknown_threshold` cuts.
+        """(m,) the best cosine between each input's key and the mean key of a class. `unknown_threshold` applies to it.
 
-        Of a learner that answers by itself: between the key and a remembered one.
+        A learner that answers by itself compares the input's key with each remembered key instead.
         """
         memory, prepared = self._queries(X)
         return memory.similarity(self._opened.queries(prepared.inputs)).numpy()
 
     def explain(self, X: Any) -> list[Explanation]:
-        """Of each input: the answer and the remembered examples it came from, by how far each pushed it.
+        """For each input: the answer, and the remembered examples with their influence on it.
 
-        Of a learner that answers by itself: by their attention (eq. 3), in the last match of a tournament. A logistic
-        regression does not tell.
+        A learner that answers by itself reports attention (eq. 3), taken from the last match of a tournament. Logistic
+        regression reports no examples.
         """
         memory, prepared = self._queries(X)
         return explanations(memory, prepared, self._opened.queries(prepared.inputs), threshold_of(self, memory))
 
     def explain_figure(self, X: Any, *, title: str = "") -> Figure:
-        """A picture of `explain`, of drawings: a row per input, with the examples that it was recognised by."""
+        """A picture of `explain` for drawings: one row per input, with the examples that decided the answer."""
         from csn.plots.episodes import explanation_figure
 
         prepared = self._queries(X)[1].inputs
@@ -193,7 +192,7 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         return explanation_figure(as_input(prepared), as_input(self.inputs_), rows, title=title)
 
     def answers(self, X: Any, frame: Literal["pandas", "polars"] = "pandas") -> Any:
-        """A data frame with a row for each input: its label, and the example that spoke most for it."""
+        """A data frame with one row per input: its label, and the example with the most influence."""
         if frame not in ("pandas", "polars"):
             raise ValueError(f"frame is 'pandas' or 'polars', got {frame!r}")
         memory, prepared = self._queries(X)
@@ -204,7 +203,7 @@ class FewShotClassifier(ClassifierMixin, Remembering):
     def kneighbors(
         self, X: Any, n_neighbors: int = 5, return_distance: bool = True
     ) -> tuple[np.ndarray, np.ndarray] | np.ndarray:
-        """(m, n_neighbors) the remembered examples most like each input, as indices of `labels_`, and 1 - cosine."""
+        """(m, n_neighbors) cosine distances to the nearest remembered examples, and their indices in `labels_`."""
         memory, prepared = self._queries(X)
         if isinstance(memory, Remembered):
             raise ValueError('a learner that answers by itself has no neighbours: use head="csn"')
@@ -219,11 +218,11 @@ class FewShotClassifier(ClassifierMixin, Remembering):
 
     @available_if(embeds)  # type: ignore[untyped-decorator]
     def fit_transform(self, X: Any, y: Any) -> np.ndarray:
-        """The embeddings of what is learned."""
+        """Learn the examples, then return their embeddings."""
         return self.fit(X, y).transform(X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what is remembered as one small file (docs/task_format.md); no weights are in it."""
+        """Write what is remembered to one small file (docs/task_format.md). It holds no weights."""
         write_task(Path(path), saved.task_of(self, self._memory(), self._opened))
 
     @classmethod
@@ -236,17 +235,17 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         encoder: Any = "drawings",
         device: str = "cpu",
     ) -> FewShotClassifier:
-        """A classifier as it was saved. A task made with a run, learner or encoder of your own needs the same again."""
+        """A saved classifier. If it was made with your own run, learner or encoder, give the same one again."""
         task = read_task(Path(path))
         loaded = cls(**saved.parameters(path, task, run, learner, encoder), device=device)
         source = open_source(loaded)
         if saved.is_older(source, task) and isinstance(loaded.unknown_threshold, float | int):
-            loaded.unknown_threshold = "calibrated"  # a number was of the keys that are gone
+            loaded.unknown_threshold = "calibrated"  # the saved number was chosen for the keys of the older weights
         loaded._remember_saved(source, saved.memory_of(path, source, task))
         return loaded
 
     def blank(self) -> FewShotClassifier:
-        """A classifier that remembers nothing yet and shares this one's model, which is opened once for all of them."""
+        """A classifier that remembers nothing yet and shares this one's model. The model is opened only once."""
         if not hasattr(self, "_source"):
             self._source = open_source(self)
         other = type(self)(**self.get_params(deep=False))
@@ -256,9 +255,12 @@ class FewShotClassifier(ClassifierMixin, Remembering):
     def recall(
         self, inputs: Tensor, labels: Iterable[Hashable], names: Iterable[str | None] | None = None
     ) -> FewShotClassifier:
-        """Add examples in the form of `inputs_`, as they are; each is described when it is first needed.
+        """Add examples in the form of `inputs_`, without preparing them. Each is described when it is first needed.
 
-        Of an encoder, its vectors (n, d).
+        Args:
+            inputs: (n, *input) as in `inputs_`. With an encoder, its vectors (n, d).
+            labels: One label per example.
+            names: One name per example, or None.
         """
         new_labels, source = list(labels), self._opened
         called = [None] * len(new_labels) if names is None else list(names)
@@ -266,26 +268,26 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         return self
 
     def restore(self, path: str | os.PathLike[str]) -> FewShotClassifier:
-        """Remember what a task file made with this very (opened) model holds, and nothing else."""
+        """Replace the memory with that of a task file, which was made with this classifier's model."""
         source = self._opened
         self._remember_saved(source, saved.memory_of(path, source, read_task(Path(path))))
         return self
 
     def _extended(self, source: Opened, memory: Memory, X: Any, y: Any, names: Any, *, reset: bool = False) -> Memory:
-        """A memory with more examples; nothing is changed if they cannot be learned."""
+        """A memory with more examples. If they cannot be learned, nothing changes."""
         prepared = self._prepared(source, X, reset=reset)
         labels = as_labels(y, len(prepared.inputs))
         if prepared.foreign.any():
-            warn_of_photographs(int(prepared.foreign.sum()), len(labels), "learned all the same")
+            warn_of_photographs(int(prepared.foreign.sum()), len(labels), "learned anyway")
         return source.extended(memory, prepared.inputs, labels, names_for(names, X, len(labels)))
 
     def _prepared(self, source: Opened, X: Any, *, reset: bool = False) -> Prepared:
         return source.prepared(X, lambda table: validate_data(self, table, reset=reset, dtype="numeric"))
 
     def _queries(self, X: Any, *, empty: bool = False) -> tuple[Memory, Prepared]:
-        """One state of the memory, and what is asked of it."""
+        """One state of the memory, and the prepared queries."""
         memory = self._memory(empty=empty)
         prepared = self._prepared(self._opened, X)
         if prepared.foreign.any() and self.unknown_threshold is None:
-            warn_of_photographs(int(prepared.foreign.sum()), len(prepared.foreign), "answered all the same")
+            warn_of_photographs(int(prepared.foreign.sum()), len(prepared.foreign), "answered anyway")
         return memory, prepared

@@ -1,6 +1,6 @@
-"""Whatever a person gives as X -> a list of texts, of photographs or of vectors; what does not fit is named.
+"""Turn X of any form into a list of texts or photographs. Error messages name the first input that does not fit.
 
-Data frames and series of pandas and polars are taken, where they have one column.
+Series and one-column data frames of pandas and polars are accepted.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor
 from csn.classifier.inputs import each_item, one_image
 from csn.data.images.options import TYPES
 
-LONGEST = 1_000_000  # characters of a text
+LONGEST = 1_000_000  # characters in one text
 PICTURES = set(TYPES)
 USE_TEXT = 'X holds sentences: use encoder="text"'
 USE_PHOTOS = 'X holds pictures: use encoder="photos", or encoder="drawings" for pen drawings'
-USE_NONE = "X holds vectors, one a row: use encoder=None; reshape pictures to (n, height, width[, channels])"
+USE_NONE = "X holds one vector per row: use encoder=None; reshape pictures to (n, height, width[, channels])"
 
 
 def is_path(item: Any) -> bool:
-    """Whether this names a file: a path, or a string that ends like a picture's name or is the name of a file."""
+    """Whether this names a file: a path, a string with a picture's suffix, or the name of an existing file."""
     if isinstance(item, os.PathLike):
         return True
     if not isinstance(item, str) or not item or len(item) > 4096 or "\n" in item or "\0" in item:
@@ -33,7 +33,7 @@ def is_path(item: Any) -> bool:
 
 
 def as_list(X: Any) -> list[Any]:
-    """The rows of X; of a frame with one column, what the column holds."""
+    """The rows of X. A data frame must have one column, whose values are returned."""
     if isinstance(X, str | os.PathLike) or hasattr(X, "getbands"):
         return [X]
     if hasattr(X, "columns") and hasattr(X, "shape"):
@@ -48,12 +48,12 @@ def as_list(X: Any) -> list[Any]:
     if isinstance(X, np.ndarray) and X.dtype.kind in "USO" and X.ndim == 2 and X.shape[1] == 1:
         X = X[:, 0]
     if not hasattr(X, "__iter__"):
-        raise ValueError(f"expected one example a row, got {type(X).__name__}")
+        raise ValueError(f"expected one example per row, got {type(X).__name__}")
     return [item.item() if isinstance(item, np.str_) else item for item in X]
 
 
 def texts(X: Any) -> list[str]:
-    """Sentences, each with something in it."""
+    """The sentences in X. None of them may be empty."""
     if _is_numbers(X):
         shape = tuple(np.shape(X))
         remedy = USE_NONE if len(shape) == 2 else USE_PHOTOS
@@ -64,18 +64,18 @@ def texts(X: Any) -> list[str]:
     for i, item in enumerate(items):
         if not isinstance(item, str):
             remedy = USE_PHOTOS if _is_picture(item) else "give strings"
-            raise ValueError(f"input {i} is no sentence but {_kind(item)}. {remedy}")
+            raise ValueError(f"input {i} is not a sentence but {_kind(item)}. {remedy}")
         if not item.strip():
             raise ValueError(f"input {i} is an empty text: leave it out")
         if len(item) > LONGEST:
-            raise ValueError(f"input {i} has {len(item):,} characters, at most {LONGEST:,} are taken: cut it")
+            raise ValueError(f"input {i} has {len(item):,} characters, the limit is {LONGEST:,}: shorten it")
         if Path(item[-8:]).suffix.lower() in PICTURES and " " not in item.strip() and is_path(item):
             raise ValueError(f"input {i} names a picture, {item[:60]!r}. {USE_PHOTOS}")
     return items
 
 
 def photographs(X: Any) -> list[Any]:
-    """Pictures as (h, w, channels) arrays; files as paths, which are opened when they are needed."""
+    """Pictures as (h, w, channels) arrays, and files as paths, which are opened when they are needed."""
     if _is_numbers(X) and len(np.shape(X)) == 2:
         raise ValueError(f"expected photographs, got a table of numbers {tuple(np.shape(X))}. {USE_NONE}")
     items = as_list(X) if not isinstance(X, Tensor | np.ndarray) or X.dtype == object else list(each_item(X))
@@ -89,7 +89,7 @@ def photographs(X: Any) -> list[Any]:
         try:
             found.append(one_image(item))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"input {i} is no photograph: {error}") from error
+            raise ValueError(f"input {i} is not a photograph: {error}") from error
     return found
 
 
@@ -102,7 +102,7 @@ def _file(item: str | os.PathLike[str], i: int) -> Path:
 
 
 def refuse_texts(X: Any) -> None:
-    """Raise ValueError where vectors or drawings are expected and X is of sentences."""
+    """Raise ValueError if X holds sentences where vectors or drawings are expected."""
     items: Sequence[Any] = as_list(X) if _may_hold_texts(X) else ()
     for i, item in enumerate(items):
         if isinstance(item, str) and not is_path(item) and any(c.isspace() for c in item.strip()):
@@ -110,7 +110,7 @@ def refuse_texts(X: Any) -> None:
 
 
 def names_of(X: Any, count: int) -> list[str | None]:
-    """The file of every example that is one."""
+    """For each example: its path if it is a file, else None."""
     if not _may_hold_texts(X):
         return [None] * count
     return [os.fspath(item) if is_path(item) else None for item in as_list(X)]

@@ -1,4 +1,4 @@
-"""What a prediction came from: the answer of `FewShotClassifier.explain`."""
+"""The result of `FewShotClassifier.explain`: the examples that a prediction came from."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 class Source:
     """A remembered example that a prediction came from.
 
-    index: of the example.
-    label: of the example.
-    weight: its part in the answer, from 0 to 1: the attention it got (eq. 3), or its part in all that spoke for it.
-    push: by how much it moved the answer's logit above the mean of all logits, below 0 where it spoke against it; with
-    a learner that shifts its own layers, the attention again.
-    name: its file, if it came from one.
+    index: index of the example in `labels_`.
+    label: label of the example.
+    weight: its share in the answer, from 0 to 1: its attention (eq. 3), or its share of all positive pushes.
+    push: how far it moved the answer's logit above the mean of all logits; negative if it spoke against the answer.
+    With a learner that shifts its own layers, the attention again.
+    name: the file that it came from, or None.
     """
 
     index: int
@@ -27,9 +27,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a prediction came from. label: None if unknown; sources: largest weight first, weights sum to one.
+    """A prediction and the examples that it came from.
 
-    probabilities: of every class. similarity: see `FewShotClassifier.similarity`.
+    label: the predicted class, or None if the input is unknown.
+    probabilities: the probability of every class.
+    similarity: see `FewShotClassifier.similarity`.
+    sources: the examples, largest weight first. Their weights sum to one.
     """
 
     label: Any
@@ -39,6 +42,6 @@ class Explanation:
 
 
 def weights_of(pushes: dict[int, float]) -> dict[int, float]:
-    """What speaks for an answer, as parts of one."""
+    """The positive pushes, scaled to sum to one."""
     total = sum(push for push in pushes.values() if push > 0)
     return {i: max(push, 0.0) / total if total > 0 else 1 / len(pushes) for i, push in pushes.items()}

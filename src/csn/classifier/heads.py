@@ -1,4 +1,4 @@
-"""Heads: what turns the keys of a few examples into answers."""
+"""Heads: they turn the keys of a few examples into answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADS: tuple[str, ...] = ("csn", "centroid", "logistic")
 
 
 class Head(Protocol):
-    """What makes a task of keys (n, d) and labels (n,), and logits (m, C) of queries (m, d)."""
+    """Describes keys (n, d) with labels (n,) as a task, and predicts logits (m, C) for queries (m, d)."""
 
     def describe(self, keys: Tensor, labels: Tensor, way: int) -> Any:
         """Learn."""
@@ -26,12 +26,17 @@ class Head(Protocol):
         """Answer."""
 
     def pushes(self, query: Tensor, memory: Any, c: int) -> Tensor | None:
-        """How far each example moved the logit of class c above the mean of all logits, (n,); None if it is unknown."""
+        """(n,) how far each example moved the logit of class c above the mean logit, or None if that is unknown."""
 
 
 @dataclass(frozen=True)
 class LogisticMemory:
-    """A fitted logistic regression with the unit keys that it was fitted on. weight: (C, d), bias: (C,)."""
+    """A fitted logistic regression.
+
+    weight: (C, d).
+    bias: (C,).
+    keys: (n, d) the unit keys that it was fitted on.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -39,7 +44,7 @@ class LogisticMemory:
 
 
 class LogisticHead:
-    """Logistic regression on keys of length 1; C is chosen by cross-validation within the support where it has room."""
+    """Logistic regression on keys of length 1. C is chosen by cross-validation if each class has two examples."""
 
     strengths = (0.1, 1.0, 10.0, 100.0)
 
@@ -53,7 +58,7 @@ class LogisticHead:
         strength = _best_strength(x, y, self.strengths) if int(labels.bincount().min()) > 1 else 10.0
         fitted = LogisticRegression(C=strength, max_iter=1000).fit(x, y)
         weight, bias = (torch.from_numpy(np.asarray(a)).to(keys.dtype) for a in (fitted.coef_, fitted.intercept_))
-        if way == 2:  # scikit-learn keeps the difference alone
+        if way == 2:  # scikit-learn stores only the difference of the two classes
             weight, bias = torch.cat([-weight / 2, weight / 2]), torch.cat([-bias / 2, bias / 2])
         return LogisticMemory(weight, bias, keys)
 
@@ -62,11 +67,11 @@ class LogisticHead:
         return F.normalize(queries, dim=-1) @ memory.weight.T + memory.bias
 
     def pushes(self, query: Tensor, memory: LogisticMemory, c: int) -> None:
-        """None: the weights of a regression do not tell which example moved them."""
+        """None: the weights of a regression do not tell which examples they come from."""
 
 
 def _best_strength(x: np.ndarray, y: np.ndarray, strengths: tuple[float, ...]) -> float:
-    """C of the best accuracy in a cross-validation of at most five folds, the smallest on a tie."""
+    """The C with the best accuracy in a cross-validation of at most five folds. The smallest C wins ties."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
@@ -79,7 +84,12 @@ def _best_strength(x: np.ndarray, y: np.ndarray, strengths: tuple[float, ...]) -
 
 
 def make_head(name: str, options: HeadOptions) -> Head:
-    """A head by its name; `options` are of csn's, and of the scale of the centroids' cosines."""
+    """A head by its name.
+
+    Args:
+        name: "csn", "centroid" or "logistic".
+        options: The options of the head "csn". The head "centroid" takes its scale from them.
+    """
     if name not in HEADS:
         raise ValueError(f"unknown head {name!r}: choose one of {', '.join(HEADS)}")
     if name == "logistic":

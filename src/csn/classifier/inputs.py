@@ -1,8 +1,8 @@
-"""Whatever a person has (arrays, tensors, pictures, files, sentences) -> what a learner takes.
+"""Prepare inputs for a learner: arrays, tensors, pictures, files and sentences become tensors.
 
-A learner for characters takes ink: (1, h, w), 0 is paper and 1 is ink, as in the data it was trained on. A picture is
-turned to that whatever its size, colours and contrast, and each by itself: what becomes of one never depends on the
-others of its batch. Images are kept as bytes (the learner sees byte / 255), vectors in the learner's own precision.
+A learner for characters takes ink: (1, h, w), where 0 is paper and 1 is ink, as in its training data. A picture of any
+size, colours and contrast is converted to that form. Each picture is converted alone, so the result never depends on
+the rest of its batch. Images are kept as bytes (the learner sees byte / 255), vectors in the learner's precision.
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ from csn.data.text.sentences import MARKERS
 from csn.learner import InputSpec
 from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
-MAX_PIXELS = 32_000_000  # of one picture, before it is decoded
+MAX_PIXELS = 32_000_000  # limit for one picture, checked before it is decoded
 MAX_SIDE = 10_000
-EMPTY = 0.02  # a drawing whose darkest and lightest places differ by less (of the scale) is empty paper
-FAINT = 0.5  # ink weaker than this is pencil or a grey scan: stretched to full strength
+EMPTY = 0.02  # a drawing is empty paper if its darkest and lightest pixels differ by less than this
+FAINT = 0.5  # contrast below this means pencil or a grey scan, which is stretched to full strength
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as in pillow
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Examples as a learner takes them. foreign: (n,) whether each is no pen drawing, where drawings are expected."""
+    """Examples as a learner takes them.
+
+    inputs: (n, *shape).
+    foreign: (n,) True for each example that is not a pen drawing although drawings are expected.
+    """
 
     inputs: Tensor
     foreign: np.ndarray
@@ -49,9 +53,10 @@ def prepare(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Tens
 def prepare_checked(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32) -> Prepared:
     """Examples as (n, *shape): uint8 for images, int64 for sentences, `dtype` for vectors.
 
-    Images: (n, h, w), (n, h, w, channels) or (n, h * h) arrays and tensors (tensors also channels first), one picture
-    or file path, or a sequence of pictures, paths and (h, w[, channels]) arrays, each of any size. Sentences: word
-    numbers (n, T), or strings with one word replaced by <blank>. Anything else: arrays (n, *shape) or (n, numbers).
+    - Images: arrays and tensors (n, h, w), (n, h, w, channels) or (n, h * h); tensors may also have channels first.
+      Also one picture or file path, or a sequence of pictures, paths and (h, w[, channels]) arrays of any sizes.
+    - Sentences: word numbers (n, T), or strings with one word replaced by <blank>.
+    - Anything else: arrays (n, *shape) or (n, numbers).
     """
     if spec.vocabulary is not None:
         return _unquestioned(_sentences(x, spec))
@@ -84,7 +89,7 @@ def is_table(X: Any) -> bool:
 
 
 def open_image(path: str | os.PathLike[str]) -> np.ndarray:
-    """A picture file as (h, w, 1 to 4) uint8; refused before it is decoded if it is too large or of another kind."""
+    """A picture file as (h, w, 1 to 4) uint8. A file of another type or too large is refused before it is decoded."""
     image = _pillow()
     try:
         with warnings.catch_warnings():
@@ -97,7 +102,7 @@ def open_image(path: str | os.PathLike[str]) -> np.ndarray:
         raise ValueError(f"there is no file {path}") from error
     except (OSError, SyntaxError, EOFError, MemoryError) as error:
         kinds = ", ".join(FORMATS)
-        raise ValueError(f"{path} is damaged or no picture ({error}): expected a file of type {kinds}") from error
+        raise ValueError(f"{path} is damaged or not a picture ({error}): expected a file of type {kinds}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -111,7 +116,7 @@ def _pillow() -> Any:
 
 
 def _from_pillow(image: Any) -> np.ndarray:
-    """A pillow image as (h, w, channels); photographs are turned upright."""
+    """A pillow image as (h, w, channels). Photographs are rotated upright."""
     from PIL import ImageOps
 
     _check_size(image.height, image.width)
@@ -130,7 +135,7 @@ def _each_image(x: Any) -> Iterator[np.ndarray]:
 
 
 def each_item(x: Any) -> Iterator[Any]:
-    """Pictures one by one: of an array its first axis."""
+    """Pictures one by one. An array is read along its first axis."""
     if isinstance(x, str | os.PathLike) or hasattr(x, "getbands"):
         x = [x]
     if isinstance(x, Tensor):
@@ -147,8 +152,8 @@ def each_item(x: Any) -> Iterator[Any]:
             side = math.isqrt(x.shape[1])
             if side * side != x.shape[1] or side == 0:
                 raise ValueError(
-                    f"an array (examples, {x.shape[1]}) cannot be square images, one a row: give (n, h, w) or (n, h, "
-                    f"w, channels); a single image needs a leading axis, image[None]"
+                    f"an array (examples, {x.shape[1]}) does not hold square images in its rows: give (n, h, w) or "
+                    f"(n, h, w, channels); a single image needs a leading axis, image[None]"
                 )
             x = x.reshape(-1, side, side)
         if x.ndim == 4 and x.shape[1] in (1, 3, 4) and x.shape[3] not in (1, 3, 4):
@@ -180,7 +185,7 @@ def one_image(item: Any) -> np.ndarray:
 
 
 def _as_array(x: Tensor) -> np.ndarray:
-    """A tensor as an array of NumPy's, which knows no bfloat16."""
+    """A tensor as a NumPy array. NumPy has no bfloat16, so such tensors are converted."""
     x = x.detach().cpu()
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
@@ -194,12 +199,12 @@ def _check_size(height: int, width: int) -> None:
 
 
 def _levels(image: np.ndarray) -> np.ndarray:
-    """Numbers of any kind as float32 with 0 and 1 as the ends of their scale; NaN and infinity are refused."""
+    """Pixels of any type as float32, scaled so that black is 0 and white is 1. NaN and infinity are refused."""
     values = image.astype(np.float32)
     if not np.isfinite(values).all():
         raise ValueError("the image holds NaN or infinite values: clean it first")
     low, high = float(values.min()), float(values.max())
-    if low < 0:  # no scale is known that starts below 0: the picture's own range
+    if low < 0:  # no known scale starts below 0, so use the picture's own range
         return (values - low) / max(high - low, 1e-12)
     if high <= 1:
         return values
@@ -207,7 +212,7 @@ def _levels(image: np.ndarray) -> np.ndarray:
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
-    """(h, w, channels) -> (h, w) in [0, 1]; what is transparent becomes paper that the ink stands out from."""
+    """(h, w, channels) -> (h, w) in [0, 1]. Transparent pixels become paper that contrasts with the ink."""
     levels = _levels(image)
     if levels.shape[2] == 1:
         return levels[..., 0]
@@ -223,7 +228,7 @@ def _grey(image: np.ndarray) -> np.ndarray:
 
 
 def _ink(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """(1, height, width) uint8: the whole picture, its sides in proportion, centred on paper, by area averages."""
+    """(1, height, width) uint8: the whole picture, scaled by area averaging with its proportions kept, and centred."""
     grey = _grey(image)
     low, high = float(grey.min()), float(grey.max())
     if high - low < EMPTY and not (high <= 1 / 255 + 1e-6 and image.dtype.kind in "bui" and high > 0 == low):
@@ -242,7 +247,7 @@ def _ink(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _paper_is_light(grey: np.ndarray, middle: float) -> bool:
-    """What covers most of a picture is paper; where ink covers about as much, the border decides."""
+    """Whether the paper is lighter than the ink. Paper covers most of a picture; if unclear, the border decides."""
     light = grey > middle
     share = float(light.mean())
     if not 0.4 <= share <= 0.6:
@@ -252,7 +257,7 @@ def _paper_is_light(grey: np.ndarray, middle: float) -> bool:
 
 
 def _colours(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """(3, height, width) uint8, scaled to fit: photographs have no paper to be centred on."""
+    """(3, height, width) uint8, stretched to this size: a photograph has no paper to be centred on."""
     levels = _levels(image)
     levels = levels[..., :3] if levels.shape[2] >= 3 else np.repeat(levels, 3, axis=2)
     rows, columns = area_matrix(levels.shape[0], shape[1]), area_matrix(levels.shape[1], shape[2])
@@ -261,9 +266,9 @@ def _colours(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def to_rgb(image: np.ndarray, side: int) -> np.ndarray:
-    """A photograph as (side, side, 3) uint8: its shorter side fits, and what is longer is cut at both ends.
+    """A photograph as (side, side, 3) uint8. Its shorter side is scaled to `side`; the longer one is cropped evenly.
 
-    What is transparent becomes white.
+    Transparent pixels become white.
     """
     from PIL import Image
 
@@ -310,7 +315,7 @@ def _sentences(x: Any, spec: InputSpec) -> Tensor:
 
 
 def _sentence(text: str, vocabulary: tuple[str, ...], steps: int) -> list[int]:
-    """The words around the blank, which is in the middle; PAD beyond the sentence, UNKNOWN for other words."""
+    """The words around the blank, which is in the middle. PAD fills both ends, UNKNOWN stands for unknown words."""
     words = text.split()
     marker = MARKERS[BLANK]
     if words.count(marker) != 1:

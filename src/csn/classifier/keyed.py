@@ -1,7 +1,7 @@
-"""What a classifier remembers when it answers from keys: one vector per example, and a head that reads them.
+"""The memory of a classifier that answers from keys: one vector per example, and a head that reads them.
 
-Nothing here is ever changed: learning and forgetting make a new memory, so that a reader in another thread goes on with
-the one it has. `m` queries, `n` remembered examples, `d` numbers in a key, `C` classes.
+A memory is never changed in place. Learning and forgetting make a new one, so a reader in another thread keeps the one
+it has. `m` queries, `n` remembered examples, `d` numbers in a key, `C` classes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ Embed = Callable[[Tensor], Tensor]
 
 
 class KeyMemory:
-    """Keys, labels and, where the learner's own form of them is kept, inputs.
+    """Keys and labels, and the prepared inputs if they are kept.
 
-    inputs: (*input) of every example, or none. embed: makes the key of such an input when it is first needed. names:
-    what to call the examples, e.g. their files.
+    Args:
+        head: Answers from the keys.
+        keys: One key per example. None for a key that is computed when it is first needed.
+        labels: One label per example.
+        names: One name per example, e.g. its file.
+        inputs: One prepared input (*input) per example, or nothing.
+        embed: Computes the keys of inputs.
     """
 
     def __init__(
@@ -76,11 +81,11 @@ class KeyMemory:
 
     @cached_property
     def keys(self) -> Tensor:
-        """(n, d)."""
+        """(n, d) the keys of the examples."""
         for i, key in enumerate(self._keys):
             if key is None:
                 assert self.embed is not None
-                self._keys[i] = self.embed(self.inputs[i][None])[0]  # alone: a batch may differ in the last bit
+                self._keys[i] = self.embed(self.inputs[i][None])[0]  # one at a time: a batch may differ in the last bit
         return torch.stack(self._keys) if self._keys else torch.empty(0, 0)  # type: ignore[arg-type]
 
     @cached_property
@@ -88,32 +93,32 @@ class KeyMemory:
         return F.normalize(self.keys, dim=-1)
 
     def _like_keys(self, queries: Tensor) -> Tensor:
-        """Queries in the precision of the keys; ValueError if they are of another size."""
+        """Queries in the precision of the keys. Raises ValueError if their size differs."""
         if queries.shape[1] != self.keys.shape[1]:
             raise ValueError(
-                f"the encoder gives {queries.shape[1]} numbers, what is remembered has {self.keys.shape[1]}: give the "
-                f"encoder that it was made with"
+                f"the encoder gives {queries.shape[1]} numbers, the remembered keys have {self.keys.shape[1]}: give "
+                f"the encoder that they were made with"
             )
         return queries.to(self.keys.dtype)
 
     def _units(self, queries: Tensor) -> Tensor:
-        """Queries at length 1, in the precision of the keys."""
+        """Queries scaled to length 1, in the precision of the keys."""
         return F.normalize(self._like_keys(queries), dim=-1)
 
     @cached_property
     def _sums(self) -> Tensor:
-        """(C, d) the sums of the unit keys of every class."""
+        """(C, d) the sum of the unit keys of each class."""
         return F.one_hot(self.numbers, len(self.order)).to(self._unit.dtype).T @ self._unit
 
     @cached_property
     def numbers(self) -> Tensor:
-        """(n,) the class of each example, its place in `order`."""
+        """(n,) the class of each example, as its index in `order`."""
         number = {label: c for c, label in enumerate(self.order)}
         return torch.tensor([number[label] for label in self.labels])
 
     @cached_property
     def task(self) -> Any:
-        """What the head makes of the examples."""
+        """The head's description of the examples."""
         return self.head.describe(self.keys, self.numbers, len(self.order))
 
     def logits(self, queries: Tensor) -> Tensor:
@@ -127,18 +132,18 @@ class KeyMemory:
         return self.logits(queries).double().log_softmax(-1)
 
     def similarity(self, queries: Tensor) -> Tensor:
-        """(m,) the best cosine between a query and the mean of a class, neither of them centred."""
+        """(m,) the largest cosine between each query and a class mean. Neither is centred."""
         return (self._units(queries) @ F.normalize(self._sums, dim=-1).T).amax(-1)
 
     def nearest(self, queries: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and indices of the most similar examples, best first: (m, count) each."""
+        """Cosines and indices of the most similar examples, most similar first: (m, count) each."""
         if not 1 <= count <= len(self):
             raise ValueError(f"n_neighbors must be from 1 to the {len(self)} remembered examples, got {count}")
         found = (self._units(queries) @ self._unit.T).topk(count, dim=-1)
         return found.values.numpy(), found.indices.numpy()
 
     def pushes(self, queries: Tensor) -> list[dict[int, float]]:
-        """Of each query: how far every example moved the answer's logit above the mean."""
+        """For each query: how far every example moved the answer's logit above the mean logit."""
         best = self.logits(queries).argmax(-1).tolist()
         if len(self.order) == 1:
             return [dict(enumerate((query @ self._unit.T).tolist())) for query in self._units(queries)]
@@ -147,7 +152,7 @@ class KeyMemory:
         return [{} if pushes is None else dict(enumerate(pushes.tolist())) for pushes in found]
 
     def same_class_similarity(self) -> np.ndarray:
-        """Of every example of a class with two or more: the cosine to the mean of the others of its class."""
+        """For every example of a class with two or more: its cosine to the mean of the class's other examples."""
         others = self._sums[self.numbers] - self._unit
         shared = (self.numbers.bincount() > 1)[self.numbers]
         return (F.normalize(others, dim=-1) * self._unit).sum(-1)[shared].numpy()

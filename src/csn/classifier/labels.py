@@ -1,4 +1,4 @@
-"""Labels of any hashable kind, as scikit-learn would have them where it can."""
+"""Labels of any hashable type, in the form that scikit-learn expects where possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAIN = [{kind} for kind in PLAIN_DTYPES]
 
 
 def as_labels(y: Any, count: int) -> list[Hashable]:
-    """One hashable label per example, numpy's scalars as Python's own. A string is the label of a single example."""
+    """One hashable label per example. NumPy scalars become Python values. A single string labels a single example."""
     if y is None:
         raise ValueError("learning requires y to be passed, but the target y is None: give one label per example")
     if isinstance(y, Tensor):
@@ -33,7 +33,7 @@ def as_labels(y: Any, count: int) -> list[Hashable]:
         if not isinstance(item, Hashable) or not _whole(item):
             raise ValueError(f"a label must be hashable, got {item!r}: use tuples instead of lists")
         if _is_missing(item):
-            raise ValueError(f"{item} is no label: None and NaN stand for what is unknown and cannot be learned")
+            raise ValueError(f"{item} is not a label: None and NaN mean unknown and cannot be learned")
     if any(isinstance(item, float) for item in items):
         check_classification_targets(np.asarray(items))
     if len(items) != count:
@@ -45,22 +45,22 @@ def as_labels(y: Any, count: int) -> list[Hashable]:
 
 
 def _plain(item: Any) -> Any:
-    """NumPy's booleans, numbers and strings as Python's own; others as they are, for dates would become numbers."""
+    """NumPy's booleans, numbers and strings as Python values. Others stay: NumPy would turn dates into numbers."""
     return item.item() if isinstance(item, np.bool_ | np.number | np.str_ | np.bytes_) else item
 
 
 def names_for(names: Any, X: Any, count: int) -> list[str | None]:
-    """What to call the examples: as given, or their files."""
+    """The names of the examples: the given ones, or their files."""
     if names is None:
         return names_of(X, count)
     called = [None if name is None else str(name) for name in ([names] if isinstance(names, str) else names)]
     if len(called) != count:
-        raise ValueError(f"{count} examples need as many names, got {len(called)}")
+        raise ValueError(f"{count} examples need {count} names, got {len(called)}")
     return called
 
 
 def _is_missing(item: Any) -> bool:
-    """Whether it is None, NaN, NaT or pandas' NA, which is neither equal nor unequal to anything."""
+    """Whether a label is None, NaN, NaT or pandas' NA. NA cannot be compared with anything."""
     try:
         return item is None or bool(item != item)
     except TypeError:
@@ -68,7 +68,7 @@ def _is_missing(item: Any) -> bool:
 
 
 def _whole(item: Hashable) -> bool:
-    """Whether it can be hashed, its parts too: a tuple may hold a list."""
+    """Whether a label can be hashed with all its parts. A tuple that holds a list cannot."""
     try:
         hash(item)
     except TypeError:
@@ -77,18 +77,18 @@ def _whole(item: Hashable) -> bool:
 
 
 def class_array(labels: Iterable[Hashable]) -> np.ndarray:
-    """The different labels: sorted where all are numbers or all are strings, else in the order of their appearance."""
+    """The distinct labels: sorted if all are numbers or all are strings, else in order of first appearance."""
     different: list[Any] = list(dict.fromkeys(labels))
     if {type(label) for label in different} in PLAIN:
         array = np.array(sorted(different))
-        kind = PLAIN_DTYPES[type(different[0])]  # integers too large for one become floats, or unsigned
+        kind = PLAIN_DTYPES[type(different[0])]  # NumPy turns integers that are too large into floats or unsigned ones
         if array.dtype.str.lstrip("<>|=").startswith(kind) and array.tolist() == sorted(different):
-            return array  # strings that end in NUL come back without it
+            return array  # not reached by strings that end in NUL, which NumPy cuts off
     return object_array(different)
 
 
 def object_array(items: Sequence[Any]) -> np.ndarray:
-    """(n,) of objects as they are: NumPy would turn tuples into rows, and numbers and strings into strings."""
+    """(n,) the objects, unchanged. NumPy by itself would turn tuples into rows, and mixed numbers into strings."""
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array

@@ -1,4 +1,4 @@
-"""What the paper is about, made visible: activations of the adapted layers before and after their shifts (eq. 1)."""
+"""Activations of the adapted layers before and after their shifts (eq. 1), for display."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from csn.episode import Examples
 
 @dataclass(frozen=True)
 class LayerActivity:
-    """Activations of one adapted layer, one number for each unit or filter (mean over its places)."""
+    """Activations of one adapted layer: one number per unit, or per filter (the mean over its positions)."""
 
     before: tuple[float, ...]
     after: tuple[float, ...]
@@ -25,9 +25,10 @@ class LayerActivity:
 
 @dataclass(frozen=True)
 class NeuronShift:
-    """What the recalled rows do to a network on one query.
+    """The effect of the recalled rows on a network, for one query.
 
-    layers: the adapted hidden layers, the lowest first. classes: label -> (probability before, after).
+    layers: the adapted hidden layers, lowest first.
+    classes: label -> (probability before the shift, probability after it).
     """
 
     layers: tuple[LayerActivity, ...]
@@ -35,19 +36,19 @@ class NeuronShift:
 
 
 def has_shifts(learner: object) -> bool:
-    """Whether a learner is a CSN, whose neurons are shifted."""
+    """Whether a learner is a CSN: only a CSN shifts its neurons."""
     return isinstance(learner, CSN)
 
 
 @torch.no_grad()
 def neuron_shift(learner: CSN, inputs: Tensor, labels: Sequence[Hashable], query: Tensor) -> NeuronShift:
-    """The learner's own layers on a query (1, *input), with and without the shifts that it reads from a memory.
+    """The learner's layers on one query, with and without the shifts that it reads from memory.
 
     Args:
-        learner: a CSN.
-        inputs: the remembered examples (n, *input), of at most `learner.way` classes.
-        labels: of each example.
-        query: what is to be recognised.
+        learner: A CSN.
+        inputs: The remembered examples (n, *input), of at most `learner.way` classes.
+        labels: One label per example.
+        query: The input to recognise, (1, *input).
     """
     order = list(dict.fromkeys(labels))
     if not 1 <= len(order) <= learner.way:
@@ -69,7 +70,7 @@ def neuron_shift(learner: CSN, inputs: Tensor, labels: Sequence[Hashable], query
 
 
 def activities(base: BaseLearner, output: BaseOutput, shifts: Shifts | None) -> list[Tensor]:
-    """h of each adapted hidden layer (eq. 1), mean over the places of a filter: (examples, filters) each."""
+    """h of each adapted hidden layer (eq. 1), averaged over the positions of a filter: (examples, filters) each."""
     rule: ShiftRule = getattr(base, "shift_rule", "squashed")
     found = []
     for t, (a, sigma) in enumerate(zip(output.preactivations[:-1], base.activations, strict=True)):

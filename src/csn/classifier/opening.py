@@ -1,4 +1,4 @@
-"""What a classifier's parameters ask for, opened: a learner, or an encoder and a head."""
+"""Open the model that a classifier's parameters name: a learner, or an encoder and a head."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VECTORS = HeadOptions()
 
 
 def open_source(classifier: Parameters) -> Source:
-    """What answers, or a ValueError about parameters that do not go together."""
+    """The source of answers, or a ValueError about parameters that contradict each other."""
     named_head = classifier.head
     if named_head not in (*HEADS, "learner", None):
         raise ValueError(f"unknown head {named_head!r}: choose one of {', '.join((*HEADS, 'learner'))}, or None")
@@ -45,12 +45,12 @@ def open_source(classifier: Parameters) -> Source:
 
 
 def embeds(classifier: Parameters) -> bool:
-    """Whether the classifier has embeddings to give."""
+    """Whether the classifier can compute embeddings."""
     return classifier.learner is None or classifier.learner.embedding_network is not None
 
 
 def _learner(classifier: Parameters) -> tuple[FewShotLearner[Any], InputSpec | None]:
-    """The learner on its device, and what it takes (None: to be seen from the examples)."""
+    """The learner on its device, and its input spec, or None if only the examples can tell it."""
     if classifier.learner is not None:
         learner, spec = own(classifier.learner)
         return learner.to(classifier.device), spec
@@ -62,6 +62,6 @@ def _learner(classifier: Parameters) -> tuple[FewShotLearner[Any], InputSpec | N
 
 @lru_cache(maxsize=4)
 def _shipped(model: str, device: str) -> tuple[FewShotLearner[Any], InputSpec]:
-    """Opened once for all classifiers of a process: a learner has no state of its own."""
+    """A packaged model, opened once per process. All classifiers can share it because a learner keeps no state."""
     learner, spec = open_shipped(model)
     return learner.to(device), spec

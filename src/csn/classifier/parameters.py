@@ -1,4 +1,4 @@
-"""What the parts of a classifier know of it: its parameters, as scikit-learn keeps them, and nothing else."""
+"""The view of a classifier that its parts get: its parameters as scikit-learn stores them, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Parameters(Protocol):
-    """The parameters of `FewShotClassifier`, as they were given; most are checked when it is fitted."""
+    """The parameters of `FewShotClassifier` as the user gave them. Most are checked in `fit`."""
 
     model: str
     encoder: Any
@@ -23,11 +23,11 @@ class Parameters(Protocol):
 
 
 class Compares(Protocol):
-    """A fitted classifier, as far as thresholds are concerned."""
+    """The part of a fitted classifier that thresholds need."""
 
     @property
     def labels_(self) -> np.ndarray:
         """The label of every remembered example."""
 
     def similarity(self, X: Any) -> np.ndarray:
-        """What a threshold cuts."""
+        """(m,) the similarity that a threshold applies to."""

@@ -1,4 +1,4 @@
-"""Trained learners and what they take: shipped with the package, from a run, or the user's own."""
+"""Trained learners and their input specs: shipped with the package, from a run, or the user's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INK = InputSpec((1, 28, 28))
 
 
 def shipped_names() -> list[str]:
-    """Models whose weights come with the package."""
+    """The names of the models whose weights come with the package."""
     folder = resources.files("csn.classifier") / "weights"
     return (
         sorted(path.name.removesuffix(SUFFIX) for path in folder.iterdir() if path.name.endswith(SUFFIX))
@@ -39,10 +39,12 @@ def open_shipped(name: str) -> tuple[FewShotLearner[Any], InputSpec]:
 
 
 def shipped_threshold(name: str, shots: int = 1) -> float:
-    """The similarity below which a model that comes with the package should answer unknown, as calibrated for it.
+    """The calibrated similarity below which a packaged model should answer unknown.
 
-    shots: examples of a class; the more there are, the more alike is the best of them to a known drawing. What was
-    calibrated for the most examples up to so many holds.
+    Args:
+        name: Name of the model.
+        shots: Examples per class. More examples bring the best of them closer to a known drawing, so the threshold
+            depends on this number. The one calibrated for the largest number up to `shots` is used.
     """
     with _shipped(name) as path:
         found = load_checkpoint(path)[1]["unknown_thresholds"]
@@ -50,8 +52,8 @@ def shipped_threshold(name: str, shots: int = 1) -> float:
 
 
 def shipped_run(name: str, *, attention: str | None = None) -> TrainedRun:
-    """The run that a model of the package is from, as far as its weights tell."""
-    from csn.engine.run import TrainedRun  # all of training, which no classifier needs
+    """The run that produced a packaged model, as far as the file of weights records it."""
+    from csn.engine.run import TrainedRun  # imported late: it loads the whole training code, which no classifier needs
 
     with _shipped(name) as path:
         learner, config, metadata = open_model(path, attention=attention)
@@ -64,7 +66,7 @@ def _shipped(name: str) -> AbstractContextManager[Path]:
     if name not in shipped_names():
         raise ValueError(
             f"no weights named {name!r} come with this package, it has: {', '.join(shipped_names()) or 'none'}. Choose "
-            f"one of them, or use a model of your own with run= or learner="
+            f"one of them, or use your own model with run= or learner="
         )
     return resources.as_file(resources.files("csn.classifier") / "weights" / f"{name}{SUFFIX}")
 
@@ -76,7 +78,7 @@ def open_folder(folder: Path) -> tuple[FewShotLearner[Any], InputSpec]:
 
 
 def own(learner: FewShotLearner[Any]) -> tuple[FewShotLearner[Any], InputSpec | None]:
-    """A copy of a learner, so that training it further leaves what it has learned here alone."""
+    """A copy of a learner, so that further training of the original does not change the classifier."""
     return copy.deepcopy(learner).eval(), learner.input_spec
 
 

@@ -1,9 +1,9 @@
-"""The examples a classifier remembers, and the matches between classes that it holds over them.
+"""The examples that a classifier remembers, and the tournament between their classes.
 
-A class has a number: its place in the order in which classes first appear among the remembered examples. A learner of
-`way` outputs tells at most `way` classes apart in one match, so more of them hold a tournament: in round r class i
-takes output (slot) (i // way^r) mod way, and the champions of up to `way` groups meet in round r + 1. Slots depend on
-nothing but that order, so new classes leave the slots of old ones alone.
+Classes are numbered in the order in which they first appear among the remembered examples. A learner with `way` outputs
+separates at most `way` classes in one match. More classes play a tournament: in round r, class i takes the output
+(slot) (i // way^r) mod way, and the winners of up to `way` groups meet in round r + 1. Slots depend only on that order,
+so a new class does not change the slots of old ones.
 
 `m` queries, `n` remembered examples, `C` classes.
 """
@@ -26,11 +26,18 @@ from csn.episode import Examples
 from csn.learner import FewShotLearner
 
 QUERIES_PER_CALL = 128
-ROWS_PER_CALL = 2048  # of the memories of all queries, where each has its own
+ROWS_PER_CALL = 2048  # memory rows in one call, summed over queries that have different memories
 
 
 class _Answer(NamedTuple):
-    """Of some queries (m, *input): their encodings (or None), scores (m, C), the last round, classes in it (m, k)."""
+    """The answers to some queries.
+
+    x: the queries (m, *input).
+    encoded: their encodings, or None.
+    scores: (m, C).
+    level: the last round of the tournament.
+    finalists: (m, k) the classes in that round.
+    """
 
     x: Tensor
     encoded: list[Tensor] | None
@@ -40,11 +47,11 @@ class _Answer(NamedTuple):
 
 
 class Remembered:
-    """Prepared inputs and labels, and for a learner with a memory one row per example. Learning makes a new one.
+    """Prepared inputs and labels, and one memory row per example if the learner has a memory. Never changed in place.
 
-    A row depends on its example and slot alone, because each example is described by itself at the learner's full way.
-    Adding examples therefore adds rows, and forgetting leaves rows out; what is left is what would be there had the
-    forgotten examples never come, to the bit. Learners of other kinds describe their whole support anew.
+    Each example is described alone at the learner's full way, so its row depends only on the example and its slot.
+    Learning adds rows, and forgetting drops rows. The rest equals, bit for bit, a memory that never held the forgotten
+    examples. Learners without a memory describe the whole support again.
     """
 
     def __init__(
@@ -62,8 +69,8 @@ class Remembered:
         self._rows = list(rows)
         self._numbers = [number[label] for label in self.labels]  # the class of each example
         self._plain: bool | None = None
-        self._tasks: dict[tuple[int, tuple[int, ...]], Any] = {}  # of the first round
-        self._asked: Any = WeakTensorKeyDictionary()  # of queries that somebody still holds
+        self._tasks: dict[tuple[int, tuple[int, ...]], Any] = {}  # cached tasks of the first round
+        self._asked: Any = WeakTensorKeyDictionary()  # cached answers, as long as the caller holds the queries
         like = next(iter(learner.parameters()), torch.empty(0))
         self.dtype, self.device = like.dtype, like.device
 
@@ -86,7 +93,7 @@ class Remembered:
         names: Sequence[str | None],
         rows: Sequence[dict[int, TaskMemory]],
     ) -> Remembered:
-        """This memory with examples whose rows are known already, or are made when they are first needed."""
+        """This memory with examples whose rows are given. Missing rows are made when they are first needed."""
         return Remembered(
             self.learner,
             [*self.inputs, *inputs],
@@ -96,7 +103,7 @@ class Remembered:
         )
 
     def kept(self, indices: Iterable[int]) -> Remembered:
-        """Only some of the examples; those whose slot changes are described again when they are next needed."""
+        """Only some of the examples. Those whose slot changes are described again when they are next needed."""
         kept = sorted(set(indices))
         inputs, labels = [self.inputs[i] for i in kept], [self.labels[i] for i in kept]
         left = Remembered(self.learner, inputs, labels, [self.names[i] for i in kept])
@@ -111,7 +118,7 @@ class Remembered:
         return torch.cat([asked.scores for asked in self._answers(x)]).double().log_softmax(-1)
 
     def pushes(self, x: Tensor) -> list[dict[int, float]]:
-        """Of each prepared query: the attention of every example in the match that decided (eq. 3)."""
+        """For each prepared query: the attention to every example (eq. 3) in the match that decided."""
         if not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} has no attention over its examples: explain needs a CSN")
         found = []
@@ -126,7 +133,7 @@ class Remembered:
         return found
 
     def _answers(self, x: Tensor) -> list[_Answer]:
-        """What is found out about prepared queries, once for all that is asked about them."""
+        """The answers to prepared queries. They are computed once and shared by all methods."""
         found: list[_Answer] | None = self._asked.get(x)
         if found is None:
             parts = [(part, self._encoded(part)) for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
@@ -138,7 +145,7 @@ class Remembered:
     def _attention(
         self, x: Tensor, encoded: list[Tensor] | None, who: Tensor, level: int, entrants: Sequence[int]
     ) -> Tensor:
-        """Of some of the queries, one after the other: the attention of every example of some classes."""
+        """The attention to the examples of some classes, for the chosen queries one after the other."""
         task = self._task(level, entrants)
         if encoded is not None and isinstance(self.learner, CSN):
             return self.learner.attend_keys(encoded[0][who], task).cpu().flatten()
@@ -147,19 +154,19 @@ class Remembered:
         return weights[0].cpu().flatten()
 
     def _is_member(self, entrants: Sequence[int]) -> Tensor:
-        """(n,) whether an example is of some classes."""
+        """(n,) whether each example belongs to one of some classes."""
         return torch.isin(torch.tensor(self._numbers), torch.tensor(entrants))
 
     @torch.no_grad()
     def _encoded(self, x: Tensor) -> list[Tensor] | None:
-        """What is the same for queries in every match, or None if that cannot be told."""
+        """Encodings of the queries that are valid in every match, or None if this learner has none."""
         if not isinstance(self.learner, CSN):
             return None
         return list(self.learner.encode(x.to(self.device)))
 
     @torch.no_grad()
     def similarity(self, x: Tensor) -> Tensor:
-        """The cosine of each prepared query's key and the key most like it in memory: (m, *input) -> (m,)."""
+        """The largest cosine between each prepared query's key and the keys in memory: (m, *input) -> (m,)."""
         keys, network = self._keys(), self.learner.embedding_network
         assert network is not None
         if isinstance(self.learner, CSN) and x in self._asked:
@@ -169,14 +176,14 @@ class Remembered:
         return torch.cat([F.normalize(part, dim=-1) @ keys.T for part in asked]).amax(-1).cpu()
 
     def same_class_similarity(self) -> np.ndarray:
-        """Of every example of a class with two or more: the best cosine to another of its class."""
+        """For every example of a class with two or more: the largest cosine to another example of its class."""
         keys, numbers = self._keys(), torch.tensor(self._numbers)
         other = (numbers[:, None] == numbers[None, :]).fill_diagonal_(False)
         best = (keys @ keys.T).cpu().masked_fill(~other, -torch.inf).amax(-1)
         return best[torch.isfinite(best)].numpy()
 
     def _keys(self) -> Tensor:
-        """(n, d) of length 1."""
+        """(n, d) the keys of the examples, scaled to length 1."""
         network = self.learner.embedding_network
         if network is None or not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
@@ -189,22 +196,22 @@ class Remembered:
         """The memory row of an example at an output."""
         rows = self._rows[index]
         if slot not in rows:
-            rows.update(self._described(self.inputs[index], slot))  # one step: readers in other threads see all or none
+            rows.update(self._described(self.inputs[index], slot))  # atomic: other threads see all of it or nothing
         return rows[slot]
 
     def first_rows(self) -> list[TaskMemory]:
-        """Every example's row of the first round; empty for a learner without a memory."""
+        """Every example's row for the first round. Empty if the learner has no memory."""
         return [] if self.is_plain() else [self.row(i, c % self.learner.way) for i, c in enumerate(self._numbers)]
 
     def is_plain(self, x: Tensor | None = None) -> bool:
-        """Whether the learner makes something else than a TaskMemory of examples such as `x`."""
+        """Whether the learner describes examples such as `x` by something other than a TaskMemory."""
         if self._plain is None:
             example = self.inputs[0] if x is None else x
             self._plain = self.learner.passes > 1 or not isinstance(self._described(example, 0)[0], TaskMemory)
         return self._plain
 
     def _slots(self, c: int) -> set[int]:
-        """The slots of a class in all rounds."""
+        """The slots of class c in all rounds."""
         way, slots, left = self.learner.way, {c % self.learner.way}, len(self.order)
         while left > way:
             c, left = c // way, -(-left // way)
@@ -213,7 +220,7 @@ class Remembered:
 
     @torch.no_grad()
     def _described(self, x: Tensor, slot: int) -> dict[int, TaskMemory]:
-        """An example described alone: batches of different sizes may differ in the last bit."""
+        """An example, described alone because batches of different sizes may differ in the last bit."""
         support = Examples(as_input(x, self.dtype)[None, None], torch.tensor([[slot]])).to(self.device)
         return {slot: self.learner.describe(support, way=self.learner.way)}
 
@@ -224,7 +231,7 @@ class Remembered:
 
     @torch.no_grad()
     def _task(self, level: int, entrants: Sequence[int]) -> Any:
-        """The task of telling some classes apart in a round."""
+        """The task that separates some classes in one round."""
         key = (level, tuple(entrants))
         if key in self._tasks:
             return self._tasks[key]
@@ -242,7 +249,7 @@ class Remembered:
 
     @torch.no_grad()
     def _matches(self, x: Tensor, encoded: list[Tensor] | None, level: int, group: Tensor) -> Tensor:
-        """log p of each query's own entrants (m, k): matches of equally many examples in one batch."""
+        """log p of each query's own entrants (m, k). Matches with the same number of examples share a batch."""
         if group.shape[1] == 1:
             return torch.zeros(group.shape, dtype=self.dtype)
         sets, which = group.unique(dim=0, return_inverse=True)
@@ -274,13 +281,14 @@ class Remembered:
     def _tournament(self, x: Tensor, encoded: list[Tensor] | None) -> tuple[Tensor, int, Tensor]:
         """Scores (m, C), the last round, and the classes in it (m, k).
 
-        The score of a class is its log odds against the winner: a class that lost in a group keeps its odds against the
-        champion of that group, whatever these are worth further up. With one match they are its log probabilities.
+        The score of a class is its log odds against the winner. A class that loses in a group keeps its odds against
+        that group's champion, plus the champion's own odds in later rounds. With one match, scores are log
+        probabilities up to a constant.
         """
         way, count = self.learner.way, len(self.order)
         scores = torch.zeros(len(x), count, dtype=self.dtype)
         entrants = torch.arange(count).expand(len(x), count)
-        for level in range(count):  # far fewer
+        for level in range(count):  # an upper bound: the loop returns much earlier
             champions = []
             for start in range(0, entrants.shape[1], way):
                 group = entrants[:, start : start + way]
@@ -288,7 +296,7 @@ class Remembered:
                 best = logs.argmax(-1, keepdim=True)
                 champions.append(group.gather(1, best))
                 odds = logs - logs.gather(1, best)
-                below = way**level  # classes behind each entrant
+                below = way**level  # number of classes that each entrant stands for
                 span = scores[:, start * below : (start + group.shape[1]) * below]
                 span += odds.repeat_interleave(below, dim=1)[:, : span.shape[1]]
             if len(champions) == 1:

@@ -1,4 +1,4 @@
-"""A classifier as a task file, and back: what must fit before anything from a file is believed."""
+"""Save a classifier as a task file and restore it. Everything in a file is checked before it is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMED = ("drawings", "text", "photos", "vectors")
 
 
 def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
-    """What is remembered, and what it was made with."""
+    """The task file of a classifier: its memory, and the model that it was made with."""
     own = "learner" if classifier.learner is not None else "run" if classifier.run is not None else None
     encoder: Any = "vectors" if classifier.encoder is None else classifier.encoder
     threshold = classifier.unknown_threshold
@@ -63,25 +63,23 @@ def parameters(path: Any, task: TaskFile, run: Any, learner: Any, encoder: Any) 
             raise ValueError(f"{path} does not hold a whole task: its encoder is {made_with!r}")
         has_encoder = not (isinstance(encoder, str) and encoder == "drawings")
         if made_with == "own" and not has_encoder:
-            raise ValueError(f"{path} was made with an encoder of your own: give the same encoder= again")
+            raise ValueError(f"{path} was made with your own encoder: give the same encoder= again")
         if made_with != "own" and has_encoder and encoder != (None if made_with == "vectors" else made_with):
-            raise ValueError(f"{path} was made with encoder {made_with!r}, not with the one given: leave it out")
+            raise ValueError(f"{path} was made with encoder {made_with!r}, not with the given one: leave out encoder=")
         chosen = encoder if made_with == "own" else None if made_with == "vectors" else made_with
         return found | {"encoder": chosen, "head": head}
     if name is None and run is None and learner is None:
-        raise ValueError(f"{path} was made with a model of your own: give the same run= or learner= again")
+        raise ValueError(f"{path} was made with your own model: give the same run= or learner= again")
     if isinstance(name, str):
         found["model"] = name
     return found | {"head": head or "learner"}
 
 
 def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
-    """Take over a task if it was made with these weights; its shapes are checked against the model's own."""
+    """The memory that a task file holds. Its weights and shapes must match the model's."""
     older = is_older(source, task)
     if source.fingerprint != task.about.get("fingerprint") and not older:
-        raise ValueError(
-            f"{path} was made with other weights than these: give the run, learner or encoder it was made with"
-        )
+        raise ValueError(f"{path} was made with other weights: give the run, learner or encoder that it was made with")
     names = task.about.get("names", [None] * len(task.labels))
     if (
         not isinstance(names, list)
@@ -91,7 +89,7 @@ def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
         raise ValueError(f"{path} does not hold a whole task: its names do not fit its labels")
     if isinstance(source, EncoderSource):
         if task.keys is None:
-            raise ValueError(f"{path} holds no keys: it is the task of a learner, not of an encoder")
+            raise ValueError(f"{path} holds no keys: it was made with a learner, not with an encoder")
         size = task.keys.shape[1]
         if source.size not in (None, size):
             raise ValueError(f"{path} does not fit its encoder: keys have {size} numbers, not {source.size}")
@@ -99,8 +97,8 @@ def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
         return source.extended(source.empty(), keys, task.labels, names)
     if older:
         warnings.warn(
-            f"{path} was made with earlier weights of the package: its drawings are described again. Save the task to "
-            f"keep that",
+            f"{path} was made with earlier weights of the package: its drawings are described again. Save the task "
+            f"again to avoid this",
             stacklevel=3,
         )
         task = TaskFile(task.inputs, None, task.labels, [], task.about | {"way": source.learner.way})
@@ -108,7 +106,7 @@ def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
 
 
 def is_older(source: Source, task: TaskFile) -> bool:
-    """Whether a task was made with other weights of the package than those that answer to their name now."""
+    """Whether a task was made with packaged weights that have since been replaced under the same name."""
     return (
         isinstance(source, LearnerSource)
         and source.fingerprint != task.about.get("fingerprint")
@@ -131,7 +129,7 @@ def _of_learner(path: Any, source: LearnerSource, task: TaskFile, names: list[st
         inputs = prepare(inputs, spec)
     source.spec = spec
     if isinstance(empty, KeyMemory):
-        if task.keys is None:  # written by a classifier whose learner answered by itself
+        if task.keys is None:  # the file was written by a classifier whose learner answers by itself
             return source.extended(empty, inputs, task.labels, names, now=False)
         like = source.embedded(inputs[:1])
         if task.keys.shape[1:] != like.shape[1:] or task.keys.dtype != like.dtype:
@@ -156,7 +154,7 @@ def _with_rows(
 
 
 def width(source: Source, memory: Memory) -> int | None:
-    """The features of a table that a classifier was made with; None where it was made with something else."""
+    """The number of features of a table, or None if the classifier was not fitted on a table."""
     if isinstance(source, EncoderSource):
         return int(memory.keys.shape[1]) if source.kind == "vectors" and isinstance(memory, KeyMemory) else None
     spec = source.spec

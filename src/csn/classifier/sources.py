@@ -1,4 +1,4 @@
-"""What a classifier answers with: a learner, or an encoder and a head. It turns X into what its memory takes."""
+"""The model behind a classifier: a learner, or an encoder and a head. It prepares X for the classifier's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ Memory = Remembered | KeyMemory
 
 @dataclass(frozen=True)
 class Stripped:
-    """What of a memory is pickled: all else follows from it. keys: (n, d) or None; inputs: (n, *input) or None."""
+    """The part of a memory that is pickled. Everything else follows from it.
+
+    labels: one label per example.
+    names: one name per example, or None.
+    keys: (n, d), or None.
+    inputs: (n, *input), or None.
+    """
 
     labels: tuple[Hashable, ...]
     names: tuple[str | None, ...]
@@ -37,7 +43,7 @@ class Stripped:
 
 
 def stripped(memory: Memory | Stripped) -> Stripped:
-    """A memory as it is pickled."""
+    """The part of a memory that is pickled."""
     if isinstance(memory, Stripped):
         return memory
     inputs = torch.stack(memory.inputs).numpy() if memory.inputs else None
@@ -49,11 +55,11 @@ class Checks(Protocol):
     """scikit-learn's check of a table, which also counts and names its features."""
 
     def __call__(self, X: Any) -> np.ndarray:
-        """(n, features)."""
+        """The checked table (n, features)."""
 
 
 class LearnerSource:
-    """A learner that answers by itself: CSN by the shifts of its own layers, in tournaments of many classes."""
+    """A learner that answers by itself. A CSN shifts its own layers; many classes play a tournament."""
 
     kind = "learner"
 
@@ -62,7 +68,7 @@ class LearnerSource:
         self.fingerprint = fingerprint(learner)
 
     def prepared(self, X: Any, check: Checks) -> Prepared:
-        """X as the learner takes it; a learner of unknown input takes the shape of the first X."""
+        """X as the learner takes it. A learner without an input spec adopts the shape of the first X."""
         if hasattr(X, "__array__") and not hasattr(X, "shape") and not hasattr(X, "getbands"):
             X = np.asarray(X)
         if hasattr(X, "to_list") or (hasattr(X, "columns") and len(X.columns) == 1):
@@ -80,18 +86,26 @@ class LearnerSource:
         return found
 
     def empty(self) -> Memory:
-        """A memory of nothing."""
+        """An empty memory."""
         return Remembered(self.learner)
 
     def adopted(self, memory: Any) -> Memory:
-        """A memory that was pickled, joined to what is opened."""
+        """An unpickled memory, connected to this learner again."""
         inputs, labels = torch.from_numpy(memory.inputs), memory.labels
         return self.extended(self.empty(), inputs, labels, memory.names, now=False)
 
     def extended(
         self, memory: Any, inputs: Tensor, labels: Sequence[Hashable], names: Sequence[str | None], *, now: bool = True
     ) -> Memory:
-        """A memory with more examples; now: describe them at once, or when they are first needed."""
+        """A memory with more examples.
+
+        Args:
+            memory: The memory so far.
+            inputs: (n, *input) as prepared.
+            labels: One label per example.
+            names: One name per example, or None.
+            now: Whether to describe the examples at once. Otherwise each is described when it is first needed.
+        """
         if now:
             return memory.added(inputs, labels, names)
         return memory.restored(inputs, labels, names, [{} for _ in labels])
@@ -113,7 +127,7 @@ class LearnerSource:
 
 
 class KeySource(LearnerSource):
-    """The keys of a learner, and a head of csn's over them: any number of ways without a tournament."""
+    """A learner's keys with a head of csn on top. Any number of classes is answered without a tournament."""
 
     kind = "keys"
 
@@ -124,28 +138,28 @@ class KeySource(LearnerSource):
         self.head = head
 
     def empty(self) -> Memory:
-        """A memory of nothing."""
+        """An empty memory."""
         return KeyMemory(self.head, embed=self.embedded)
 
     def adopted(self, memory: Any) -> Memory:
-        """A memory that was pickled, joined to what is opened."""
+        """An unpickled memory, connected to this learner again."""
         inputs, empty = torch.from_numpy(memory.inputs), KeyMemory(self.head, embed=self.embedded)
         return empty.added(list(torch.from_numpy(memory.keys)), memory.labels, memory.names, list(inputs))
 
     def extended(
         self, memory: Any, inputs: Tensor, labels: Sequence[Hashable], names: Sequence[str | None], *, now: bool = True
     ) -> Memory:
-        """A memory with more examples, each with a key of its own: a batch may differ in the last bit."""
+        """A memory with more examples. Each key is computed alone because a batch may differ in the last bit."""
         keys = [self.embedded(x[None])[0] if now else None for x in inputs]
         return memory.added(keys, labels, names, list(inputs))
 
     def queries(self, inputs: Tensor) -> Tensor:
-        """Keys of what is to be answered."""
+        """The keys of the queries."""
         return self.embedded(inputs)
 
 
 class EncoderSource:
-    """An encoder, or none where X are vectors, and a head over what it makes. Inputs themselves are not kept."""
+    """An encoder (or None if X holds vectors) and a head on its vectors. The inputs themselves are not kept."""
 
     learner = None
     spec = None
@@ -179,11 +193,11 @@ class EncoderSource:
         return Prepared(made, np.zeros(len(made), dtype=bool))
 
     def empty(self) -> Memory:
-        """A memory of nothing."""
+        """An empty memory."""
         return KeyMemory(self.head)
 
     def adopted(self, memory: Any) -> Memory:
-        """A memory that was pickled, joined to what is opened."""
+        """An unpickled memory, connected to this head again."""
         return KeyMemory(self.head, list(torch.from_numpy(memory.keys)), memory.labels, memory.names)
 
     def extended(
@@ -191,7 +205,7 @@ class EncoderSource:
     ) -> Memory:
         """A memory with more examples."""
         if len(memory) and inputs.shape[1] != memory.keys.shape[1]:
-            raise ValueError(f"the encoder gives {inputs.shape[1]} numbers, those before were {memory.keys.shape[1]}")
+            raise ValueError(f"the encoder gives {inputs.shape[1]} numbers, earlier ones had {memory.keys.shape[1]}")
         like = memory.keys if len(memory) else inputs
         return memory.added(list(inputs.to(like.dtype)), labels, names)
 
@@ -200,7 +214,7 @@ class EncoderSource:
         return inputs
 
     def embedded(self, inputs: Tensor) -> Tensor:
-        """Embeddings as they are."""
+        """The embeddings, unchanged."""
         return inputs
 
 

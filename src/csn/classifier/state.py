@@ -1,4 +1,4 @@
-"""What a classifier remembers: one memory, which is replaced as a whole, so that any number of threads may read it."""
+"""The state of a classifier: one memory, always replaced as a whole, so any number of threads may read it."""
 
 from __future__ import annotations
 
@@ -22,46 +22,49 @@ from csn.classifier.pretrained import INK
 from csn.classifier.sources import LearnerSource, Memory, Stripped, stripped
 from csn.classifier.sources import Source as Opened
 
-_WRITING = threading.RLock()  # held while one memory takes the place of another, never while examples are described
+_WRITING = threading.RLock()  # held only while one memory replaces another, never while examples are described
 
 
 class Remembering(BaseEstimator):
-    """The memory of a classifier, and the model that it is opened with when it is first needed."""
+    """The memory of a classifier, and its model, which is opened when it is first needed."""
 
     memory_: Memory
     _source: Opened
 
     @property
     def classes_(self) -> np.ndarray:
-        """The different labels: sorted where all are numbers or all are strings, else in the order of appearance."""
+        """The distinct labels: sorted if all are numbers or all are strings, else in order of first appearance."""
         return class_array(self._memory(empty=True).labels)
 
     @property
     def labels_(self) -> np.ndarray:
-        """(n,) the label of every remembered example."""
+        """(n,) the labels of the remembered examples."""
         return object_array(self._memory(empty=True).labels)
 
     @property
     def inputs_(self) -> Tensor:
-        """(n, *input) every remembered example as the learner takes it, images as bytes, ink 255; no encoder's."""
+        """(n, *input) the remembered examples as the learner takes them: images as bytes, 255 for ink.
+
+        An encoder's inputs are not kept, so this raises AttributeError for them.
+        """
         memory, spec = self._memory(empty=True), self.input_
         if spec is None or (len(memory) and not memory.inputs):
-            raise AttributeError("an encoder's inputs are not kept, their keys alone are: see transform")
+            raise AttributeError("an encoder's inputs are not kept, only their keys are: see transform")
         return torch.stack(memory.inputs) if len(memory) else torch.empty(0, *spec.shape, dtype=torch.uint8)
 
     @property
     def learner_(self) -> Any:
-        """The learner that answers or makes the keys; None where an encoder makes them."""
+        """The learner that answers or makes the keys, or None if an encoder makes them."""
         return self._opened.learner
 
     @property
     def fingerprint_(self) -> str:
-        """Names the learner or encoder with its weights, as task files do."""
+        """The fingerprint of the learner or encoder with its weights, as task files store it."""
         return self._opened.fingerprint
 
     @property
     def input_(self) -> Any:
-        """What that learner takes, an `InputSpec`; None where an encoder makes the keys."""
+        """The `InputSpec` of that learner, or None if an encoder makes the keys."""
         source = self._opened
         return (source.spec or INK) if isinstance(source, LearnerSource) else None
 
@@ -76,7 +79,7 @@ class Remembering(BaseEstimator):
         return tags
 
     def __getstate__(self) -> Any:
-        """Without what is opened again when it is needed: weights, and what follows from the examples."""
+        """The state without the weights and without what follows from the examples. Both are restored when needed."""
         state = dict(super().__getstate__())
         state.pop("_source", None)
         if "memory_" in state:
@@ -85,7 +88,7 @@ class Remembering(BaseEstimator):
 
     @property
     def _opened(self) -> Opened:
-        """What answers; after unpickling it is opened anew."""
+        """The source of answers. After unpickling it is opened again."""
         if not hasattr(self, "_source"):
             check_is_fitted(self)
             source = open_source(cast(Parameters, self))
@@ -98,12 +101,12 @@ class Remembering(BaseEstimator):
         return self._source
 
     def _remember(self, source: Opened, memory: Memory) -> None:
-        """Put another model and memory in the place of the old ones."""
+        """Replace the model and the memory."""
         with _WRITING:
             self._source, self.memory_ = source, memory
 
     def _changed(self, change: Callable[[Memory], Memory]) -> None:
-        """Put a changed memory in the place of the old one, at once; begin again if another thread was faster."""
+        """Replace the memory with a changed one in one step. Start over if another thread replaced it meanwhile."""
         self._opened  # noqa: B018 (relinks a memory that was unpickled)
         while True:
             before = self.memory_
@@ -114,13 +117,13 @@ class Remembering(BaseEstimator):
                     return
 
     def _remember_saved(self, source: Opened, memory: Memory) -> None:
-        """Remember what a file holds, and how many features a table must have."""
+        """Replace the memory with that of a file, and set the number of features that a table must have."""
         self._remember(source, memory)
         if (width := saved.width(source, memory)) is not None:
             self.n_features_in_ = width
 
     def _memory(self, *, empty: bool = False) -> Memory:
-        """What is remembered, or NotFittedError."""
+        """The memory, or NotFittedError if there is none."""
         check_is_fitted(self)
         self._opened  # noqa: B018 (relinks a memory that was unpickled)
         memory = self.memory_

@@ -1,6 +1,6 @@
-"""Task files: what a classifier remembers, as one checked safetensors file. docs/task_format.md describes it.
+"""Task files: a classifier's memory as one checked safetensors file. docs/task_format.md describes the format.
 
-Reading one executes nothing, opens no other file and trusts no number in it before it was checked.
+Reading a file executes no code and opens no other file. Every number in it is checked before it is used.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ REMEDY = "take another copy, or learn the task again with csn adapt"
 
 @dataclass(frozen=True)
 class TaskFile:
-    """A task.
+    """The content of a task file.
 
-    inputs: (n, *input) as prepared, or None where they are not kept.
-    keys: (n, d) where a head answers from them, or None where a learner answers by itself.
-    rows: one memory row per example, or none.
+    inputs: (n, *input) as prepared, or None if they are not kept.
+    keys: (n, d) if a head answers from them, or None if a learner answers by itself.
+    labels: one label per example.
+    rows: one memory row per example, or an empty list.
     about: everything else.
     """
 
@@ -46,7 +47,7 @@ def write_task(path: Path, task: TaskFile) -> None:
     for label in task.labels:
         if type(label) not in (str, int, float, bool) or (isinstance(label, float) and not math.isfinite(label)):
             raise ValueError(
-                f"a task file carries labels that are strings, numbers or booleans, got {label!r} of type "
+                f"a task file can hold labels that are strings, finite numbers or booleans, got {label!r} of type "
                 f"{type(label).__name__}: learn the examples with such labels before saving"
             )
     tensors = {name: part for name, part in (("inputs", task.inputs), ("keys", task.keys)) if part is not None}
@@ -64,13 +65,13 @@ def write_task(path: Path, task: TaskFile) -> None:
 
 
 def read_task(path: Path) -> TaskFile:
-    """A task as it was written, or a ValueError that says why the file cannot be trusted."""
+    """Read a task, or raise ValueError with the reason why the file cannot be trusted."""
     try:
         tensors, about = load_checkpoint(path)
     except RecursionError as error:
-        raise ValueError(f"{path} is no task file: {REMEDY}") from error
+        raise ValueError(f"{path} is not a task file: {REMEDY}") from error
     if not isinstance(about, dict) or about.get("kind") != KIND:
-        raise ValueError(f"{path} is no task file of csn but another kind of checkpoint: give one that `save` wrote")
+        raise ValueError(f"{path} is not a task file of csn but another checkpoint: give a file that `save` wrote")
     if about.get("task_version") not in (WITH_ROWS, WITH_KEYS):
         raise ValueError(f"{path} is a task of version {about.get('task_version')}, this csn reads 1 and 2: upgrade")
     try:
@@ -86,7 +87,7 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> TaskFile:
     if any(isinstance(label, float) and not math.isfinite(label) for label in labels):
         raise ValueError("labels must be finite")
     if not labels or any(len(t) != len(labels) for name, t in tensors.items() if not name.endswith(".base")):
-        raise ValueError(f"{len(labels)} labels need as many rows of every tensor")
+        raise ValueError(f"every tensor needs {len(labels)} rows, one per label")
     if any(tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
         raise ValueError("it holds NaN or infinite values")
     if about["task_version"] == WITH_KEYS:
@@ -133,7 +134,7 @@ def _unpack(tensors: dict[str, Tensor], description: dict[str, Any]) -> LayerVal
 
 
 def pack_bits(bits: Tensor) -> Tensor:
-    """(n, k) bool -> (n, ceil(k / 8)) uint8; bit j of a byte is the (8 byte + j)-th of the row."""
+    """(n, k) bool -> (n, ceil(k / 8)) uint8. Bit j of byte i holds number 8 i + j of the row."""
     padded = torch.nn.functional.pad(bits.to(torch.uint8), (0, -bits.shape[1] % 8)).unflatten(1, (-1, 8))
     return (padded << torch.arange(8, dtype=torch.uint8, device=bits.device)).sum(-1).to(torch.uint8)
 
@@ -141,13 +142,13 @@ def pack_bits(bits: Tensor) -> Tensor:
 def unpack_bits(packed: Tensor, count: int) -> Tensor:
     """The inverse of `pack_bits`: (n, ceil(count / 8)) uint8 -> (n, count) bool."""
     if packed.dtype != torch.uint8 or packed.ndim != 2 or packed.shape[1] != -(-count // 8):
-        raise ValueError(f"{count} bits need {-(-count // 8)} bytes a row, got {tuple(packed.shape)} {packed.dtype}")
+        raise ValueError(f"{count} bits need {-(-count // 8)} bytes per row, got {tuple(packed.shape)} {packed.dtype}")
     bits = (packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
     return bits.flatten(1)[:, :count].bool()
 
 
 def same_form(row: TaskMemory, like: TaskMemory) -> bool:
-    """Whether a row from a file has the shapes and types of a row of the model."""
+    """Whether a row from a file has the same shapes and types as a row of the model."""
 
     def form(memory: TaskMemory) -> list[Any]:
         layers = [(type(layer), *(t for t in vars(layer).values())) for layer in memory.values]
@@ -158,6 +159,6 @@ def same_form(row: TaskMemory, like: TaskMemory) -> bool:
 
 
 def readable(label: Hashable) -> str:
-    """A label for messages, short."""
+    """A label for messages, cut to 60 characters."""
     text = json.dumps(label, ensure_ascii=False) if isinstance(label, str) else repr(label)
     return text if len(text) <= 60 else text[:59] + "…"

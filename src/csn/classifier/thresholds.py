@@ -1,4 +1,4 @@
-"""The line between known and unknown: a threshold on similarity, found on classes held out of training."""
+"""Calibrate the line between known and unknown: a similarity threshold, found on classes held out of training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from csn.learner import FewShotLearner
 
 
 class UnknownCalibration(NamedTuple):
-    """threshold: of similarity. kept: share of known queries at or above it; caught: share of unknown ones below it.
+    """A threshold and its quality. The shares come with 95 % intervals.
 
-    Both with 95 % intervals over tasks, measured on other classes than the threshold was found on.
+    threshold: the similarity below which an input is unknown.
+    kept: share of known queries at or above the threshold.
+    caught: share of unknown queries below the threshold.
     """
 
     threshold: float
@@ -41,11 +43,22 @@ def calibrate_on_tasks(
     threshold: float | None = None,
     device: torch.device | str = "cpu",
 ) -> UnknownCalibration:
-    """The `unknown_threshold` that keeps a share `keep` of the known queries of `way`-way `shot`-shot tasks.
+    """The `unknown_threshold` that keeps a given share of the known queries of `way`-way `shot`-shot tasks.
 
-    A task draws 2 * way classes, of which the first half is learned and the second half is unknown. The threshold is
-    found on tasks of the split `find_on`, unless one is given to be measured; `kept` and `caught` are measured on tasks
-    of `report_on`.
+    Each task draws 2 * way classes. The first half is learned, the second half is unknown.
+
+    Args:
+        learner: A learner with keys and attention.
+        data: The images.
+        way: Learned classes per task.
+        shot: Examples per class.
+        keep: Share of known queries to keep.
+        tasks: Number of tasks, for each split.
+        queries: Queries per class.
+        find_on: Split on which the threshold is found.
+        report_on: Split on which `kept` and `caught` are measured, with intervals over tasks.
+        threshold: A threshold to measure. None to find one.
+        device: Device of the learner.
     """
     if not 0 < keep < 1:
         raise ValueError(f"keep is a share between 0 and 1, got {keep}")
@@ -60,10 +73,15 @@ def calibrate_on_tasks(
 
 
 def calibrate_unknown(classifier: Compares, X: Any, y: Any, *, keep: float = 0.95) -> UnknownCalibration:
-    """The `unknown_threshold` that keeps a share `keep` of new examples of the classes that a classifier has learned.
+    """The `unknown_threshold` that keeps a given share of new examples of the learned classes.
 
-    X: examples that it did not learn. y: their labels; a label that it does not know makes an example unknown. `kept`
-    and `caught` are measured on these very examples, with intervals over them; without unknown ones `caught` is NaN.
+    `kept` and `caught` are measured on the same examples, with intervals over them. `caught` is NaN if none is unknown.
+
+    Args:
+        classifier: A fitted classifier.
+        X: Examples that it did not learn.
+        y: Their labels. An example is unknown if the classifier did not learn its label.
+        keep: Share of known examples to keep.
     """
     if not 0 < keep < 1:
         raise ValueError(f"keep is a share between 0 and 1, got {keep}")
@@ -79,7 +97,7 @@ def calibrate_unknown(classifier: Compares, X: Any, y: Any, *, keep: float = 0.9
 
 
 def _share(found: list[float]) -> Accuracy:
-    """Their mean; fewer than two have no interval."""
+    """The mean with its interval. The interval is NaN for fewer than two values."""
     return summarise(found) if len(found) > 1 else Accuracy(found[0] if found else float("nan"), float("nan"))
 
 
@@ -94,7 +112,7 @@ def _similarities(
     tasks: int,
     device: torch.device | str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Best cosines of the known and of the unknown queries, (tasks, way * queries) each."""
+    """Best cosines of the known queries and of the unknown queries, (tasks, way * queries) each."""
     source = EpisodeSource(data, split, way=2 * way, shot=shot, queries=queries, seed=EVALUATION_SEED)
     training = learner.training
     learner.eval()
@@ -111,7 +129,7 @@ def _similarities(
 
 
 def _best(learner: FewShotLearner[Any], support: Tensor, queries: Tensor) -> np.ndarray:
-    """(queries,) the best cosine between each query's key and a support key."""
+    """(queries,) the largest cosine between each query's key and the support keys."""
     keys = learner.embed(torch.cat([support, queries]))
     assert keys is not None
     keys = F.normalize(keys, dim=-1)
