@@ -83,7 +83,7 @@ def test_a_port_in_use_is_named(run, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--port", "99999"], "0 to 65535"),
-        (["--host", "no.such.host.invalid"], "is no address of this machine"),
+        (["--host", "no.such.host.invalid"], "is not an address of this machine"),
         (["--host", "192.0.2.1", "--port", "0"], "cannot be used"),
         (["--token", "naïve", "--port", "0"], "printable ASCII"),
         (["--run", "nowhere", "--port", "0"], "nowhere"),

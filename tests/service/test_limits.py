@@ -178,7 +178,7 @@ def test_two_servers_do_not_share_a_folder(tmp_path):
 
 def test_a_folder_with_another_file_in_its_place_is_refused(tmp_path):
     (tmp_path / "tasks.sqlite").write_bytes(b"something else altogether" * 100)
-    with pytest.raises(ValueError, match="no database of csn"):
+    with pytest.raises(ValueError, match="not a database of csn"):
         Store(tmp_path)
 
 

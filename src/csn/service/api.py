@@ -1,4 +1,4 @@
-"""The HTTP API: addresses -> what `Tasks` does, computed by `Workers`."""
+"""The HTTP API: each address calls a method of `Tasks`, which `Workers` run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Key = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=r"^[!-~]{1,64}$",
-        description="any text of your own: a request that is sent again with the same key is carried out once",
+        description="any text that the client chooses: a request sent again with the same key is carried out once",
     ),
 ]
 
@@ -44,7 +44,7 @@ def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
 
 
 def _add_server(api: APIRouter, tasks: Tasks, model: str) -> None:
-    """What this server is."""
+    """Add the address that describes this server."""
 
     @api.get("/about", tags=["server"])
     async def about() -> schemas.About:
@@ -61,7 +61,7 @@ def _add_server(api: APIRouter, tasks: Tasks, model: str) -> None:
 
 
 def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
-    """Tasks as a whole."""
+    """Add the addresses of tasks."""
 
     @api.post("/tasks", status_code=201, tags=["tasks"])
     async def create_task(new: schemas.NewTask) -> schemas.TaskView:
@@ -85,12 +85,12 @@ def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
     @api.post("/tasks/{task}/undo", tags=["tasks"])
     async def undo(task: str) -> schemas.TaskView:
-        """Take back the latest change: an example or alphabet that was added, an example or class that was removed."""
+        """Undo the latest change: an example or alphabet that was added, or an example or class that was removed."""
         return schemas.TaskView.of(await workers.run(tasks.undo, task))
 
 
 def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
-    """What a task remembers."""
+    """Add the addresses of examples and classes."""
 
     @api.get("/tasks/{task}/examples", tags=["examples"])
     async def list_examples(task: str) -> list[schemas.ExampleView]:
@@ -107,10 +107,10 @@ def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
     async def add_example(
         request: Request,
         task: str,
-        label: Annotated[str | None, Query(description="with a body that is no JSON")] = None,
+        label: Annotated[str | None, Query(description="the label, if the body is not JSON")] = None,
         key: Key = None,
     ) -> schemas.Learned:
-        """Learn a drawing, photograph or sentence: one forward pass. A label that is new makes a class."""
+        """Learn a drawing, photograph or sentence in one forward pass. A new label creates a class."""
         sent = await Sent.of(request)
 
         def add() -> tuple[Record, Example]:
@@ -122,33 +122,33 @@ def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
     @api.delete("/tasks/{task}/examples/{example}", tags=["examples"])
     async def remove_example(task: str, example: str) -> schemas.TaskView:
-        """Forget an example, exactly: answers are from then on as if it had never been seen."""
+        """Forget an example exactly. From then on, answers are as if it had never been learned."""
         return schemas.TaskView.of(await workers.run(tasks.remove, task, example=example))
 
     @api.get("/tasks/{task}/classes", tags=["examples"])
     async def list_classes(task: str) -> list[schemas.ClassView]:
-        """Every class with the ids of its examples, in the order in which classes were first met."""
+        """Every class with the ids of its examples, in the order in which the classes were first learned."""
         return schemas.TaskView.of(await workers.run(tasks.view, task)).labels
 
     @api.delete("/tasks/{task}/classes", tags=["examples"])
     async def remove_class(task: str, label: str) -> schemas.TaskView:
-        """Forget a class with all its examples, exactly."""
+        """Forget a class and all its examples exactly."""
         return schemas.TaskView.of(await workers.run(tasks.remove, task, label=label))
 
 
 def _add_recognition(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
-    """What an input is."""
+    """Add the addresses that recognise inputs."""
 
     @api.post("/tasks/{task}/predict", tags=["recognise"], openapi_extra=input_body(schemas.Input))
     async def predict(request: Request, task: str) -> schemas.Prediction:
-        """What an input is."""
+        """Recognise an input."""
         sent = await Sent.of(request)
         found, _ = await workers.run(lambda: tasks.explain(task, sent.input(tasks.kind(task), tasks.limits)))
         return schemas.Prediction(**schemas.Prediction.parts(found))
 
     @api.post("/tasks/{task}/explain", tags=["recognise"], openapi_extra=input_body(schemas.Input))
     async def explain(request: Request, task: str) -> schemas.ExplainedPrediction:
-        """What an input is, and by which remembered examples it was recognised."""
+        """Recognise an input, and list the remembered examples that decided the answer."""
         sent = await Sent.of(request)
         found, record = await workers.run(lambda: tasks.explain(task, sent.input(tasks.kind(task), tasks.limits)))
         sources = [
@@ -158,7 +158,7 @@ def _add_recognition(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
     @api.post("/tasks/{task}/shifts", tags=["recognise"], openapi_extra=input_body(schemas.Input))
     async def shifts(request: Request, task: str) -> schemas.ShiftsView:
-        """Activations of the adapted layers before and after the shifts that a drawing recalls."""
+        """Activations of the adapted layers before and after a drawing's shifts."""
         sent = await Sent.of(request)
         found = await workers.run(lambda: tasks.shifts(task, sent.input(tasks.kind(task), tasks.limits)))
         return schemas.ShiftsView(
@@ -171,11 +171,11 @@ def _add_recognition(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
 
 def _add_files(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
-    """Tasks as files."""
+    """Add the addresses of task files."""
 
     @api.get("/tasks/{task}/file", tags=["files"], response_class=Response)
     async def export_task(task: str) -> Response:
-        """The task as one small file, which `FewShotClassifier.load` and `csn predict` read too."""
+        """The task as one small file, which `FewShotClassifier.load` and `csn predict` can also read."""
         content = await workers.run(tasks.export, task)
         return Response(
             content, media_type=TASK_FILE, headers={"Content-Disposition": 'attachment; filename="task.csn"'}
@@ -183,17 +183,17 @@ def _add_files(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
     @api.post("/tasks/file", status_code=201, tags=["files"], openapi_extra=file_body(TASK_FILE))
     async def import_task(request: Request, name: str = "Imported") -> schemas.TaskView:
-        """A new task from such a file, made with the same model."""
+        """Create a task from a task file that was made with the same model."""
         content = await request.body()
         return schemas.TaskView.of(await workers.run(tasks.import_file, content, PurePath(name).stem or "Imported"))
 
 
 def _add_samples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
-    """Alphabets to begin with."""
+    """Add the addresses of sample alphabets."""
 
     @api.get("/alphabets", tags=["samples"])
     async def list_alphabets() -> list[schemas.AlphabetView]:
-        """Sample alphabets: drawings of things, to copy by hand."""
+        """List the sample alphabets: drawings of things, to copy by hand."""
         found = await workers.run(samples.alphabets)
         return [
             schemas.AlphabetView(
@@ -206,10 +206,10 @@ def _add_samples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
     @api.post("/tasks/{task}/alphabets/{name}", status_code=201, tags=["samples"])
     async def add_alphabet(task: str, name: str, key: Key = None) -> schemas.TaskView:
-        """Learn a sample alphabet, in a task of drawings."""
+        """Learn a sample alphabet. The task must be of drawings."""
         found = (await workers.run(samples.alphabets)).get(name)
         if found is None:
-            raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list those there are")
+            raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list the alphabets first")
         examples = [tasks.known(sample.label, sample.x) for sample in found]
         return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples, key))
 

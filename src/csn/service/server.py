@@ -13,13 +13,15 @@ from csn.service.limits import Limits
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address, or a ValueError that says why it cannot. Port 0 picks a free one."""
+    """A socket that listens at an address. Raises ValueError if it cannot. Port 0 picks a free port."""
     if not 0 <= port <= 65535:
         raise ValueError(f"a port is a number from 0 to 65535, got {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise ValueError(f"{host} is no address of this machine ({error.strerror}): try --host 127.0.0.1") from error
+        raise ValueError(
+            f"{host} is not an address of this machine ({error.strerror}): try --host 127.0.0.1"
+        ) from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,27 +34,27 @@ def bind(host: str, port: int) -> socket.socket:
                 f"port {port} is in use: choose another with --port, or --port 0 for a free one"
             ) from error
         if error.errno == errno.EACCES:
-            raise ValueError(f"port {port} needs more rights: choose one above 1023 with --port") from error
+            raise ValueError(f"port {port} needs administrator rights: choose one above 1023 with --port") from error
         raise ValueError(f"{host} port {port} cannot be used ({error.strerror}): try another --host") from error
     return listener
 
 
 def address(listener: socket.socket) -> str:
-    """Where a browser on this machine finds it."""
+    """The address for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:
-    """A server to be run with `.run(sockets=[...])`."""
+    """A server. Start it with `.run(sockets=[...])`."""
     limits = limits or Limits()
     config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
-        http=protocol(limits),  # which refuses connections, so that uvicorn need not
+        http=protocol(limits),  # refuses connections itself, instead of uvicorn
         ws="none",
         timeout_keep_alive=10,
         timeout_graceful_shutdown=5,

@@ -14,8 +14,8 @@ from typing import Any
 
 from csn.service.workers import begin_change
 
-VERSION = 2  # 1 knew drawings alone
-KEYS = 1000  # of a task that are remembered, the latest
+VERSION = 2  # version 1 knew only drawings
+KEYS = 1000  # number of the latest request keys kept per task
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL,
@@ -46,8 +46,10 @@ ALTER TABLE tasks ADD COLUMN made_with TEXT NOT NULL DEFAULT '';
 class Example:
     """A remembered example.
 
-    input: what the learner sees, as bytes (of photographs and sentences the key, float32). picture: a PNG or JPEG to
-    show; of a sentence its text in UTF-8.
+    id: random id.
+    label: its class.
+    input: the learner's input as bytes. For photographs and sentences, the key as float32.
+    picture: a PNG or JPEG for display. For sentences, the text in UTF-8.
     """
 
     id: str
@@ -58,7 +60,12 @@ class Example:
 
 @dataclass
 class Record:
-    """A task. history: {"added": ids} or {"removed": [[place, id], ...]}, the latest last."""
+    """A task.
+
+    history: changes that can be undone, the latest last: {"added": ids} or {"removed": [[place, id], ...]}.
+    kind: "drawings", "photos" or "text".
+    made_with: the fingerprint of the encoder of its keys. Empty for drawings.
+    """
 
     id: str
     name: str
@@ -71,7 +78,7 @@ class Record:
 
     @property
     def classes(self) -> dict[str, list[Example]]:
-        """The examples of every class, in the order in which classes were first met."""
+        """The examples of every class, in the order in which the classes were first learned."""
         found: dict[str, list[Example]] = {}
         for example in self.examples:
             found.setdefault(example.label, []).append(example)
@@ -79,7 +86,7 @@ class Record:
 
 
 class Store:
-    """Tasks by id. Safe to call from any thread; one process at a time."""
+    """Tasks by id. Any thread may call it, but only one process may open the file."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,14 +94,14 @@ class Store:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=1)
         try:
-            # Exclusive: a second server would not see what the first one holds in memory.
+            # Exclusive: a second server would not see the tasks that the first one holds in memory.
             self._db.executescript(
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; BEGIN EXCLUSIVE; COMMIT"
             )
             self._db.execute("PRAGMA foreign_keys = ON")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if not 0 <= found <= VERSION:
-                raise ValueError(f"{self.path} is of version {found}, this csn reads {VERSION}: use another folder")
+                raise ValueError(f"{self.path} has version {found}, this csn reads {VERSION}: use another folder")
             before = OLDER if found == 1 else ""
             self._db.executescript(f"BEGIN; {before} {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
         except sqlite3.OperationalError as error:
@@ -102,18 +109,18 @@ class Store:
             raise ValueError(f"{self.path} is in use by another server: stop it, or use another folder") from error
         except sqlite3.DatabaseError as error:
             self._db.close()
-            raise ValueError(f"{self.path} is no database of csn ({error}): move it away or use another") from error
+            raise ValueError(f"{self.path} is not a database of csn ({error}): move it away or use another") from error
         except ValueError:
             self._db.close()
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             self._db.close()
 
     def insert(self, record: Record, most: int) -> bool:
-        """Keep a new task, if there are fewer than `most`."""
+        """Store a new task if there are fewer than `most`. Returns whether it was stored."""
         with self._lock, _transaction(self._db):
             if self._db.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] >= most:
                 return False
@@ -125,7 +132,13 @@ class Store:
         return True
 
     def save(self, record: Record, added: list[Example], key: str | None = None) -> None:
-        """Keep a changed task, and examples it did not have before; under a key, if the client gave one."""
+        """Store a changed task and its new examples.
+
+        Args:
+            record: The changed task.
+            added: Examples that it did not have before.
+            key: The client's key for this change, or None.
+        """
         with self._lock, _transaction(self._db):
             self._write(record, added)
             if key is not None:
@@ -135,13 +148,13 @@ class Store:
                 self._db.execute(f"DELETE FROM done WHERE number IN ({old})", (record.id, KEYS))
 
     def done(self, task: str, key: str) -> list[str] | None:
-        """The ids of the examples that were learned under a key; None if it is new."""
+        """The ids of the examples that were learned under a key, or None if the key is new."""
         with self._lock:
             row = self._db.execute("SELECT examples FROM done WHERE task = ? AND key = ?", (task, key)).fetchone()
         return None if row is None else json.loads(row[0])
 
     def load(self, task: str) -> Record | None:
-        """A task with everything in it."""
+        """A task with its examples and history."""
         with self._lock:
             row = self._db.execute(
                 "SELECT name, created, changed, present, history, kind, made_with FROM tasks WHERE id = ?", (task,)
@@ -153,18 +166,18 @@ class Store:
         return Record(task, row[0], row[1], row[2], present, json.loads(row[4]), row[5], row[6])
 
     def kind(self, task: str) -> str | None:
-        """What a task is of; None if there is no such task."""
+        """The kind of a task, or None if there is no such task."""
         with self._lock:
             row = self._db.execute("SELECT kind FROM tasks WHERE id = ?", (task,)).fetchone()
         return None if row is None else str(row[0])
 
     def example(self, task: str, example: str) -> Example:
-        """One that may have been removed and can come back."""
+        """An example of a task, which may be removed but restorable."""
         with self._lock:
             return self._examples("task = ? AND id = ?", task, example)[example]
 
     def delete(self, task: str) -> bool:
-        """Remove a task and all its examples; whether there was one."""
+        """Remove a task and all its examples. Returns whether there was one."""
         with self._lock, _transaction(self._db):
             return self._db.execute("DELETE FROM tasks WHERE id = ?", (task,)).rowcount > 0
 
@@ -176,7 +189,7 @@ class Store:
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def totals(self) -> tuple[int, int]:
-        """Tasks, and examples in them."""
+        """The numbers of tasks and of examples."""
         with self._lock:
             tasks, examples = self._db.execute("SELECT COUNT(*), COALESCE(SUM(examples), 0) FROM tasks").fetchone()
         return tasks, examples
@@ -186,7 +199,7 @@ class Store:
         return {row[0]: Example(*row) for row in rows}
 
     def _write(self, record: Record, added: list[Example]) -> None:
-        """Part of a transaction. Examples that no undo can bring back are deleted for good."""
+        """Write a task within a transaction. Examples that no undo can restore are deleted."""
         record.changed = time.time()
         present = [example.id for example in record.examples]
         kept = {*present, *(id for change in record.history for _, id in change.get("removed", ()))}
@@ -213,7 +226,7 @@ class Store:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; nothing if the request was given up before."""
+    """Commit all statements or none. None is committed if the request was given up before."""
     begin_change()
     db.execute("BEGIN IMMEDIATE")
     try:

@@ -1,7 +1,7 @@
-"""What clients do with tasks: learn, forget, undo, recognise, export, import. The state of a task is its `Record`.
+"""The operations on tasks: learn, forget, undo, recognise, export, import. The state of a task is its `Record`.
 
-The models are shared and hold no state; each task has a classifier with a memory of its own, made from the record when
-it is first needed. Work on one task is done one request at a time, so an answer never depends on who else is asking.
+The models are shared and hold no state. Each task has a classifier with its own memory, made from the record when it is
+first needed. Requests for the same task run one after the other, so answers do not depend on other clients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOCKS = 256
 
 
 class Live(NamedTuple):
-    """A task in memory."""
+    """A task in memory, with its classifier."""
 
     record: Record
     classifier: FewShotClassifier
@@ -45,8 +45,8 @@ class Tasks:
 
     def __init__(self, kinds: Kinds, store: Store, limits: Limits) -> None:
         self.kinds, self.store, self.limits = kinds, store, limits
-        self.done: Counter[tuple[str, str]] = Counter()  # of every kind, for the metrics
-        # Chosen by a task's id and never thrown away: a lock holds whether the task is in memory or not.
+        self.done: Counter[tuple[str, str]] = Counter()  # operations by kind, for the metrics
+        # A task's id selects its lock. Locks are never discarded, so they hold even if the task is not in memory.
         self._locks = [threading.Lock() for _ in range(LOCKS)]
         self._live: OrderedDict[str, Live] = OrderedDict()
         self._live_lock = threading.Lock()
@@ -58,12 +58,15 @@ class Tasks:
         record = Record(secrets.token_urlsafe(12), name, now, now, list(examples), [], kind, made_with)
         if not self.store.insert(record, self.limits.tasks):
             raise ServiceError(
-                409, "too_many_tasks", f"the server keeps {self.limits.tasks} tasks", "delete one that is not needed"
+                409,
+                "too_many_tasks",
+                f"the server already has {self.limits.tasks} tasks",
+                "delete one that is not needed",
             )
         return record
 
     def kind(self, task: str) -> str:
-        """What a task is of."""
+        """The kind of a task."""
         if (kind := self.store.kind(task)) is None:
             raise _no_task()
         return kind
@@ -74,7 +77,7 @@ class Tasks:
             return _copy(live.record)
 
     def delete(self, task: str) -> None:
-        """Forget a task with all that is in it."""
+        """Delete a task with all its examples."""
         with self._lock(task):
             with self._live_lock:
                 self._live.pop(task, None)
@@ -82,7 +85,7 @@ class Tasks:
                 raise _no_task()
 
     def add(self, task: str, item: Any, label: str, key: str | None = None) -> tuple[Record, Example]:
-        """Learn an input; under a key that was used before, the one that was learned then."""
+        """Learn an input. If the key was used before, return what was learned then and change nothing."""
         label = clean(label, self.limits.label)
         with self._open(task) as live:
             if (known := self._done(live.record, key)) is not None:
@@ -100,7 +103,7 @@ class Tasks:
             return _copy(live.record), example
 
     def add_known(self, task: str, examples: Sequence[Example], key: str | None = None) -> Record:
-        """Learn drawings that are already in the model's form; under a key that was used before, nothing more."""
+        """Learn drawings that are already in the model's form. If the key was used before, change nothing."""
         with self._open(task) as live:
             if self._done(live.record, key) is not None:
                 return _copy(live.record)
@@ -113,7 +116,7 @@ class Tasks:
             return _copy(live.record)
 
     def remove(self, task: str, *, example: str | None = None, label: str | None = None) -> Record:
-        """Forget an example or a class, exactly: as if it had never been drawn."""
+        """Forget an example or a class exactly, as if it had never been learned."""
         with self._open(task) as live:
             record = live.record
             gone = [(i, e.id) for i, e in enumerate(record.examples) if example == e.id or label == e.label]
@@ -129,7 +132,7 @@ class Tasks:
             return _copy(record)
 
     def undo(self, task: str) -> Record:
-        """Take back the latest change of what is remembered."""
+        """Undo the latest change of the memory."""
         with self._open(task) as live:
             record = live.record
             if not record.history:
@@ -142,13 +145,13 @@ class Tasks:
             else:
                 for place, id in change["removed"]:
                     record.examples.insert(place, self.store.example(task, id))
-                with self._live_lock:  # made anew when it is next needed: the order of examples matters
+                with self._live_lock:  # rebuilt when it is next needed, because the order of examples matters
                     self._live.pop(task, None)
             self.store.save(record, [])
             return _copy(record)
 
     def explain(self, task: str, item: Any) -> tuple[Explanation, Record]:
-        """What an input is, and by which examples."""
+        """The answer for an input, with the examples that decided it."""
         with self._open(task) as live:
             if not live.record.examples:
                 raise _nothing_learned()
@@ -160,10 +163,10 @@ class Tasks:
             return found, _copy(live.record)
 
     def shifts(self, task: str, item: Any) -> NeuronShift:
-        """What the recalled rows do to the neurons of the network, among the most probable classes."""
+        """The effect of the recalled rows on the network's neurons, among the most probable classes."""
         with self._open(task) as live:
             if live.record.kind != DRAWINGS:
-                raise ServiceError(409, "no_shifts", "only drawings are read by a network with shifts", "ask explain")
+                raise ServiceError(409, "no_shifts", "only tasks of drawings have a network with shifts", "use explain")
             if not live.record.examples:
                 raise _nothing_learned()
             try:
@@ -181,7 +184,7 @@ class Tasks:
             return path.read_bytes()
 
     def import_file(self, content: bytes, name: str) -> Record:
-        """A new task from a file. Only its drawings (or keys) and labels are taken; the rest is computed again."""
+        """Create a task from a file. Only its drawings (or keys) and labels are used; the rest is computed again."""
         with TemporaryDirectory(prefix="csn-") as folder:
             path = Path(folder) / "task.csn"
             path.write_bytes(content)
@@ -204,17 +207,17 @@ class Tasks:
         return self.create(name, kind, examples)
 
     def known(self, label: str, x: Tensor) -> Example:
-        """An example from an image in the model's form, (1, h, w) uint8."""
+        """An example made from an image in the model's form, (1, h, w) uint8."""
         return Example(secrets.token_urlsafe(9), label, x.numpy().tobytes(), ink_png(x[0].numpy()))
 
     def _done(self, record: Record, key: str | None) -> list[Example] | None:
-        """The examples that were learned under a key before; None if it is new."""
+        """The examples that were learned under a key, or None if the key is new."""
         ids = None if key is None else self.store.done(record.id, key)
         if ids is None:
             return None
         known = [example for example in record.examples if example.id in ids]
         if len(known) < len(ids):
-            message = "what was sent under this key was learned, and has been removed since"
+            message = "the input sent under this key was learned and has since been removed"
             raise ServiceError(409, "already_done", message, "use a new key to learn it again")
         return known
 
@@ -240,10 +243,10 @@ class Tasks:
 
     @contextmanager
     def _open(self, task: str) -> Iterator[Live]:
-        """A task for this thread alone.
+        """Lock a task for this thread.
 
-        A ServiceError comes before any change. Should anything else fail, what is in memory is dropped: the file is
-        the truth.
+        A ServiceError is raised before any change. After any other error, the task in memory is dropped, and the next
+        request reads it from the file.
         """
         with self._lock(task):
             live = self._find(task)
@@ -277,7 +280,7 @@ class Tasks:
 
 
 def _copy(record: Record) -> Record:
-    """A record that later changes leave alone: its lists are replaced or popped from, never shared."""
+    """A copy of a record with its own lists, so later changes of the original do not affect it."""
     return replace(record, examples=list(record.examples), history=list(record.history))
 
 
@@ -291,4 +294,4 @@ def _nothing_learned() -> ServiceError:
 
 
 def _no_task() -> ServiceError:
-    return ServiceError(404, "no_such_task", "there is no such task", "create one, or list those there are")
+    return ServiceError(404, "no_such_task", "there is no such task", "create one, or list the tasks first")

@@ -1,4 +1,4 @@
-"""The line between known and unknown drawings: the model's own, or one found when the server starts."""
+"""The threshold between known and unknown drawings: shipped with the model, or found when the server starts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CHARACTERS, DRAWINGS, TASKS = 10, 6, 24
 
 
 def default_threshold(classifier: FewShotClassifier) -> float | None:
-    """The one calibrated for the package's weights; for others, one that keeps 95 % of the known drawings.
+    """The calibrated threshold of packaged weights. For other models, one that keeps 95 % of known drawings.
 
-    That is a second of work when the server starts, on held-out alphabets of the embedded generator. None for a model
-    without keys.
+    Finding it takes a second when the server starts. It uses held-out alphabets of the embedded generator. The result
+    is None for a model without keys.
     """
     if classifier.run is None and classifier.learner is None:
         return shipped_threshold(classifier.model)

@@ -1,8 +1,8 @@
-"""Computation beside the event loop: a bounded number of threads, a bounded queue and a limit on time.
+"""Computation outside the event loop: a bounded number of threads, a bounded queue and a time limit.
 
-A request is answered in time or given up, never both: before a thread changes anything for good it asks its `Ticket`,
-which either lets the change happen, and then the request waits for it, or ends the work. So an answer that says 'too
-slow' says that nothing was done.
+A request is either answered in time or given up. Before a thread changes anything permanently, it asks its `Ticket`.
+The ticket either allows the change, and then the request waits for it, or it ends the work. So the answer 'too slow'
+guarantees that nothing was changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _thread = threading.local()
 
 
 class GivenUp(Exception):  # noqa: N818 (no error: nobody waits any more)
-    """Raised in a thread whose request was answered without it."""
+    """Raised in a thread whose request has already been answered as too slow."""
 
 
 class Ticket:
@@ -34,28 +34,28 @@ class Ticket:
         self._changing = self._given_up = False
 
     def begin_change(self) -> None:
-        """From here on the request waits; GivenUp if it no longer does."""
+        """Make the request wait from here on. Raises GivenUp if it has stopped waiting."""
         with self._lock:
             if self._given_up:
                 raise GivenUp
             self._changing = True
 
     def give_up(self) -> bool:
-        """Whether the work is given up: not if it changes something already."""
+        """Give the work up unless it is already changing something. Returns whether it was given up."""
         with self._lock:
             self._given_up = not self._changing
             return self._given_up
 
 
 def begin_change() -> None:
-    """To be called before a transaction: GivenUp if the request that this thread works for was given up."""
+    """Call this before a transaction. Raises GivenUp if the request of this thread was given up."""
     ticket: Ticket | None = getattr(_thread, "ticket", None)
     if ticket is not None:
         ticket.begin_change()
 
 
 class Workers:
-    """Runs functions in threads. Work counts as busy until its thread has ended, also where nobody waits for it."""
+    """Runs functions in threads. Work counts as busy until its thread has ended, even if its request was given up."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -64,7 +64,7 @@ class Workers:
         self.busy = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """work(*args, **kwargs), or 503: then nothing was changed."""
+        """work(*args, **kwargs), or error 503, in which case nothing was changed."""
         limits, ticket = self._limits, Ticket()
         if self.busy >= limits.workers + limits.waiting:
             raise ServiceError(503, "busy", "too many requests are waiting", "try again", {"Retry-After": "1"})
@@ -79,13 +79,13 @@ class Workers:
         answer = asyncio.wrap_future(future)
         done, _ = await asyncio.wait({answer}, timeout=limits.seconds)
         if not done and ticket.give_up():
-            answer.cancel()  # work not yet begun never is
+            answer.cancel()  # work that has not begun never will
             message = f"the answer took more than {limits.seconds:g} seconds, and nothing was changed"
             raise ServiceError(503, "too_slow", message, "try again", {"Retry-After": "1"})
         return await answer
 
     def close(self) -> None:
-        """Wait for what is running and begin nothing more."""
+        """Wait for running work and start nothing more."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _count(self, change: int) -> None:

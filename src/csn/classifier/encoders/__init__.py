@@ -1,1 +1,1 @@
-"""What turns sentences, photographs or anything else into vectors."""
+"""Encoders turn sentences, photographs or any other inputs into vectors."""

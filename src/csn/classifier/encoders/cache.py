@@ -1,7 +1,7 @@
-"""Embeddings that were worked out before: one SQLite file, shared by processes, found by the content of an input.
+"""A cache of embeddings: one SQLite file, shared by processes, and looked up by the content of an input.
 
-A row is written whole or not at all, and carries a checksum. A file that is damaged is begun anew; where nothing can be
-written, nothing is kept. Neither ever stops an answer.
+A row is written whole or not at all, and carries a checksum. A damaged file is replaced by a new one. If the file
+cannot be written, nothing is kept. Neither case prevents an answer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import numpy as np
 
 from csn.data.fetch import cache_dir
 
-MOST_BYTES = 256_000_000  # of embeddings on disk; the oldest go first
-MOST_KEPT = 4096  # embeddings of an encoder of one's own, in memory
+MOST_BYTES = 256_000_000  # of embeddings on disk; the oldest are deleted first
+MOST_KEPT = 4096  # embeddings in memory, per encoder of the user's own
 PER_QUERY = 500  # keys in one SQL statement
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL);
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS embeddings (key BLOB PRIMARY KEY, value BLOB NOT NULL
 
 
 def content_key(item: Any) -> bytes | None:
-    """A digest of what an input is: a text, the numbers of a picture, the bytes of a file; None for other things."""
+    """A digest of a text, of a picture's numbers or of a file's bytes. None for inputs of other types."""
     total = hashlib.sha256()
     if isinstance(item, str):
         total.update(b"text " + item.encode("utf-8", "surrogatepass"))
@@ -48,26 +48,26 @@ def content_key(item: Any) -> bytes | None:
 
 
 class MemoryCache:
-    """Embeddings of an encoder that has no fingerprint, for as long as the process lives."""
+    """Embeddings of an encoder without a fingerprint. They are kept until the process ends."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[bytes, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: another process begins with an empty cache."""
+        """An empty state: another process starts with an empty cache."""
         return {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         MemoryCache.__init__(self)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        """The embeddings of those keys that are known."""
+        """The cached embeddings of these keys."""
         with self._lock:
             return {key: self._found[key] for key in keys if key in self._found}
 
     def put(self, rows: dict[bytes, np.ndarray]) -> None:
-        """Keep embeddings."""
+        """Keep embeddings, and drop the oldest if there are too many."""
         with self._lock:
             self._found.update(rows)
             while len(self._found) > MOST_KEPT:
@@ -82,7 +82,7 @@ class DiskCache:
         self._salt, self._most = fingerprint.encode(), most_bytes
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        """The embeddings of those keys that are known; damaged rows are left out."""
+        """The cached embeddings of these keys, without damaged rows."""
         salted = {self._salted(key): key for key in keys}
         rows: list[tuple[bytes, bytes, int]] = []
         if salted and self.path.is_file():
@@ -95,7 +95,7 @@ class DiskCache:
         return {salted[key]: np.frombuffer(value, np.float32).copy() for key, value, crc in rows if _crc(value) == crc}
 
     def put(self, rows: dict[bytes, np.ndarray]) -> None:
-        """Keep embeddings, and let the oldest go where there are too many."""
+        """Keep embeddings, and delete the oldest if there are too many."""
         if not rows:
             return
         blobs = [(self._salted(key), row.astype(np.float32).tobytes()) for key, row in rows.items()]
@@ -119,7 +119,7 @@ class DiskCache:
 
 
 class _Opened:
-    """A connection to a file that may be damaged, or on a disk that cannot be written: then nothing is kept."""
+    """A connection to the cache file. If the file is damaged or cannot be written, nothing is kept."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +128,7 @@ class _Opened:
         try:
             return self._connect(self.path)
         except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.OperationalError):  # not a database: begin anew
+            if not isinstance(error, sqlite3.OperationalError):  # not a database: replace the file
                 with contextlib.suppress(OSError, sqlite3.Error):
                     self.path.unlink()
                     return self._connect(self.path)
@@ -147,7 +147,7 @@ class _Opened:
         self.connection.close()
         if not isinstance(error, sqlite3.Error):
             return False
-        if isinstance(error, sqlite3.OperationalError):  # locked, full, or not to be written
+        if isinstance(error, sqlite3.OperationalError):  # locked, full or not writable
             _warn(self.path, error)
         else:
             with contextlib.suppress(OSError):
@@ -167,7 +167,7 @@ def _connected(path: str) -> sqlite3.Connection:
 
 def _warn(path: Path, error: Exception) -> None:
     warnings.warn(
-        f"embeddings are not kept in {path} ({error}): they are worked out each time. Set CSN_CACHE to a folder that "
+        f"embeddings cannot be kept in {path} ({error}): they are computed each time. Set CSN_CACHE to a folder that "
         f"can be written, or use cache=False",
         stacklevel=2,
     )

@@ -1,4 +1,4 @@
-"""Encoders: named ones, and whatever a person has, as one kind of thing that turns a list of inputs into vectors."""
+"""Encoders: packaged ones and the user's own, behind one interface that turns a list of inputs into vectors."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NAMED: tuple[str, ...] = ("text", "photos")
 
 
 class Encoder:
-    """A list of inputs -> (inputs, d) vectors, in batches, each input once.
+    """A list of inputs -> (inputs, d) vectors, in batches. Equal inputs are encoded once.
 
-    call: a batch as a list -> an array or tensor (batch, d).
-    kind: what the inputs are; of "any" nothing is known.
-    transform: applied to every input before `call`; its results are stacked.
-    fingerprint: names the encoder in task files and in the cache. Without one, `call` is described as well as it can
-    be, and embeddings are kept for this process alone.
-    head: the scalars of csn's head for such vectors.
+    call: maps a batch (a list) to an array or tensor (batch, d).
+    kind: the type of the inputs; "any" accepts all types.
+    transform: applied to every input before `call`; the results are stacked.
+    fingerprint: identifies the encoder in task files and in the cache. Without one, a description of `call` takes its
+    place, and embeddings are kept only until the process ends.
+    head: the options of csn's head for these vectors.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Encoder:
     def __call__(
         self, inputs: Sequence[Any], batch_size: int = 64, cache: bool = True, progress: Progress | None = None
     ) -> Tensor:
-        """(n, d) float32, or a ValueError that names the input which the encoder failed on."""
+        """(n, d) float32. Raises ValueError with the name of the input that the encoder failed on."""
         keys = [content_key(item) if cache else None for item in inputs]
         found: dict[bytes, np.ndarray] = self.cache.get([key for key in keys if key is not None]) if cache else {}
         rows: list[np.ndarray | None] = [found.get(key) if key is not None else None for key in keys]
         missing = _first_of_each(keys, rows)
         if self.kind == "text":
-            missing.sort(key=lambda i: len(inputs[i]))  # a batch is as long as its longest
+            missing.sort(key=lambda i: len(inputs[i]))  # a batch is padded to its longest text
         for start in range(0, len(missing), batch_size):
             batch = missing[start : start + batch_size]
             made = self._batch(inputs, batch)
@@ -76,11 +76,11 @@ class Encoder:
         return torch.from_numpy(np.stack(complete))  # type: ignore[arg-type]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Encoder:
-        """Itself: an encoder is never changed, and copies of a classifier share its weights and cache."""
+        """The encoder itself. It is never changed, so copies of a classifier share its weights and cache."""
         return self
 
     def _batch(self, inputs: Sequence[Any], batch: Sequence[int]) -> np.ndarray:
-        """(batch, d); where the encoder fails, the inputs one at a time, so that the bad one is named."""
+        """(batch, d). If the encoder fails, the inputs are tried one at a time to find and name the bad one."""
         try:
             return self._checked([inputs[i] for i in batch], f"inputs {min(batch)} to {max(batch)}")
         except Exception as error:
@@ -92,7 +92,7 @@ class Encoder:
             raise _failure(error, f"input {batch[0]}" if len(batch) == 1 else "a batch", inputs[batch[0]]) from error
 
     def _checked(self, items: list[Any], which: str) -> np.ndarray:
-        """What the encoder makes of a batch, if it is one finite vector for each input."""
+        """The encoder's vectors for a batch. Raises ValueError unless there is one finite vector per input."""
         made = _called(self.call, items, self.transform)
         made = made.detach().cpu().float().numpy() if isinstance(made, Tensor) else made
         made = np.asarray(made.toarray() if hasattr(made, "toarray") else made)
@@ -109,7 +109,7 @@ class Encoder:
 
 
 def _called(call: Any, items: Any, transform: Callable[[Any], Any] | None) -> Any:
-    """A batch through whatever an encoder is."""
+    """Call an encoder of any supported type on a batch."""
     if transform is not None:
         ready = [transform(item) for item in items]
         items = torch.stack(ready) if isinstance(ready[0], Tensor) else ready
@@ -138,7 +138,7 @@ def _failure(error: Exception, which: str, item: Any) -> ValueError:
 
 
 def _first_of_each(keys: Sequence[bytes | None], rows: Sequence[np.ndarray | None]) -> list[int]:
-    """The indices that must be worked out: equal inputs once."""
+    """The indices of the inputs to encode: those not in the cache, equal inputs once."""
     seen: set[Hashable] = set()
     missing = []
     for i, (key, row) in enumerate(zip(keys, rows, strict=True)):
@@ -149,7 +149,7 @@ def _first_of_each(keys: Sequence[bytes | None], rows: Sequence[np.ndarray | Non
 
 
 def _described(call: Any, transform: Any) -> str:
-    """A name for an encoder that has none: its type, and of a module its weights."""
+    """A fingerprint for an encoder that has none: its type, and a digest of its weights, code or parameters."""
     parts = [f"{type(call).__module__}.{type(call).__qualname__}"]
     if isinstance(call, nn.Module):
         parts.append(digest({k: v for k, v in call.state_dict().items() if torch.is_tensor(v)}, {}))
@@ -166,7 +166,7 @@ def _described(call: Any, transform: Any) -> str:
 
 @functools.lru_cache(maxsize=8)
 def named(name: str, device: str) -> Encoder:
-    """An encoder of the package by its name; it is opened once for all classifiers of a process."""
+    """A packaged encoder by its name. It is opened once per process and shared by all classifiers."""
     if name == "text":
         from csn.classifier.encoders.text import HEAD, SentenceEncoder
 
@@ -176,18 +176,18 @@ def named(name: str, device: str) -> Encoder:
         from csn.classifier.encoders.photos import PhotoEncoder
 
         return Encoder(PhotoEncoder(device), kind="photos", head=OF_PHOTOS)
-    raise ValueError(f"unknown encoder {name!r}: choose drawings, text or photos, an encoder of your own, or None")
+    raise ValueError(f"unknown encoder {name!r}: choose drawings, text or photos, your own encoder, or None")
 
 
 def open_encoder(encoder: Any, device: str) -> Encoder:
-    """Whatever was given as an encoder."""
+    """The encoder that a user gave, by name or as an object."""
     if isinstance(encoder, str):
         return named(encoder, device)
     if isinstance(encoder, Encoder):
         return encoder
     if not (callable(encoder) or hasattr(encoder, "encode") or hasattr(encoder, "transform")):
         raise ValueError(
-            f"an encoder is a name, a callable, a torch module, or has .encode or .transform; got "
+            f"an encoder is a name, a callable, a torch module, or an object with .encode or .transform; got "
             f"{type(encoder).__name__}"
         )
     return Encoder(encoder)

@@ -1,4 +1,4 @@
-"""Weights that come as Python packages: found without importing them, and checked before they are read."""
+"""Weights installed as Python packages. They are found without an import, and checked before they are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def require(module: str, what: str, extra: str) -> Any:
-    """Import a module, or a ValueError that names the extra which brings it."""
+    """Import a module, or raise ValueError with the extra that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -18,7 +18,7 @@ def require(module: str, what: str, extra: str) -> Any:
 
 
 def package_file(package: str, name: str, what: str, extra: str, sha256: str | None = None) -> Path:
-    """A file of an installed package, which is not imported; ValueError if it is missing or not the one expected."""
+    """A file of an installed package, found without importing it. ValueError if it is missing or has another digest."""
     spec = importlib.util.find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     paths = [Path(folder) / name for folder in folders if (Path(folder) / name).is_file()]
@@ -37,7 +37,7 @@ def package_file(package: str, name: str, what: str, extra: str, sha256: str | N
 
 
 def _digest(file: Any) -> str:
-    """Python 3.10 has no `hashlib.file_digest`."""
+    """The sha256 of a file. Python 3.10 has no `hashlib.file_digest`."""
     total = hashlib.sha256()
     while block := file.read(1 << 20):
         total.update(block)

