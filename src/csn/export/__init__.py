@@ -1,1 +1,1 @@
-"""A trained CSN outside Python: graphs, and a page that needs no server."""
+"""A trained CSN outside Python: ONNX graphs, and a page that needs no server."""

@@ -1,4 +1,4 @@
-"""A page as a web app: a folder that a web server hands out, which a browser can install and open without a network."""
+"""A page as a web app: a folder for any web server. A browser can install the app and open it offline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKER = '<script type="module">navigator.serviceWorker?.register("sw.js");</scr
 
 
 def manifest() -> dict[str, Any]:
-    """What a browser shows of an installed app."""
+    """The manifest: name, description and icon of the installed app."""
     return {
         "name": "csn: draw it once",
         "short_name": "csn",
@@ -27,7 +27,7 @@ def manifest() -> dict[str, Any]:
 
 
 def write_app(page: str, folder: Path) -> list[Path]:
-    """Write a page that needs no server as an app: itself, its manifest, its icon and what keeps it offline."""
+    """Write a page as an app: the page, its manifest, its icon and the service worker that keeps it offline."""
     icon = (resources.files("csn.service") / "page" / "icon.svg").read_text(encoding="utf-8")
     worker = (resources.files("csn.export") / "web" / "sw.js").read_text(encoding="utf-8")
     page = page.replace(LINK, f'<link rel="manifest" href="manifest.webmanifest">\n  {WORKER}\n  {LINK}', 1)

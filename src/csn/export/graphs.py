@@ -1,8 +1,8 @@
-"""The two phases of figure 1 as modules of tensors alone, for whatever traces a graph: torch.export, ONNX.
+"""The two phases of figure 1 as modules with only tensors as inputs and outputs, for torch.export and ONNX.
 
-A graph knows no Python objects and no numbers of the data, so the memory is a tuple of tensors (keys, labels, values of
-every adapted layer) and the classes of a task are those up to the largest label. `n` support examples, `m` queries,
-`C` outputs, `d` key size, `...` neurons of a layer. There is one task, so there is no axis of tasks.
+A graph has no Python objects and cannot depend on values in the data. So the memory is a tuple of tensors (keys,
+labels, values of every adapted layer), and a task's classes are those up to the largest label. `n` support examples,
+`m` queries, `C` outputs, `d` key size, `...` neurons of a layer. There is one task, so there is no axis of tasks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DescribeGraph(nn.Module):
         output = BaseOutput(output.logits.masked_fill(unused, -torch.inf), output.preactivations)
         infos = learner.conditioning(output, labels.unsqueeze(0), learner.base.activations, learner.way)
         shifted = list(itertools.compress(infos, learner.shifted))
-        if needs_graph:  # at every neuron, for how many have a gradient is not known to a graph
+        if needs_graph:  # at every neuron, because a graph cannot know how many of them have a gradient
             values = [learner.memory_function(info.dense()) for info in shifted]
         else:
             values = [layer.dense() for layer in write(shifted, learner.memory_function)]
@@ -77,18 +77,18 @@ class EpisodeGraph(nn.Module):
         self.describe, self.predict = DescribeGraph(learner), PredictGraph(learner)
 
     def forward(self, support: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
-        """The logits alone."""
+        """The logits of the queries."""
         keys, *values = self.describe(support, labels)
         return self.predict(queries, keys, labels, *values)[0]
 
 
 def _unused(labels: Tensor, way: int) -> Tensor:
-    """Which of the outputs belong to no class of the task: (C,)."""
+    """(C,) whether each output belongs to no class of the task."""
     return torch.arange(way, device=labels.device) > labels.max()
 
 
 def exportable(learner: FewShotLearner[Any]) -> CSN:
-    """The learner as what the graphs are made of, or a ValueError that says what can be exported."""
+    """The learner as a CSN that graphs can be made of. Raises ValueError if it cannot be exported."""
     if not isinstance(learner, CSN):
         raise ValueError(f"{type(learner).__name__} cannot be exported: graphs are made of CSNs (learner.name 'csn')")
     if learner.passes > 1:
@@ -100,7 +100,7 @@ def exportable(learner: FewShotLearner[Any]) -> CSN:
 
 @contextlib.contextmanager
 def quiet_tracing() -> Iterator[None]:
-    """Without torch's remarks on packages that csn does not use, names that it keeps and its own changes to come."""
+    """Silence torch's warnings about packages that csn does not use, reserved names and deprecations within torch."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,12 +1,12 @@
-"""A trained CSN as ONNX: one graph for each phase, and one of both.
+"""A trained CSN as ONNX: one graph for each phase, and one for both together.
 
     describe.onnx   support, labels -> keys, values_0, values_1, ...
     predict.onnx    queries, keys, labels, values_0, ... -> logits, attention
     episode.onnx    support, labels, queries -> logits
 
-The number of examples and of queries is free. Labels are 0, 1, ... without a gap; a class beyond the largest label has
-the logit -inf. The values of conditioning by gradients come from a graph of their backward pass. Sentences have a fixed
-number of steps, PAD where there is no word (csn.export.sentences).
+The numbers of examples and of queries are free. Labels are 0, 1, ... without gaps. A class beyond the largest label has
+the logit -inf. With conditioning by gradients, the graph contains the backward pass. Sentences have a fixed number of
+steps, with PAD where there is no word (csn.export.sentences).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from csn.learner import FewShotLearner
 from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 OPSET = 18
-STEPS = 32  # of a sentence
-SUPPORT, QUERIES = 4, 3  # examples that a graph is traced with; it takes any number
+STEPS = 32  # steps of a sentence
+SUPPORT, QUERIES = 4, 3  # examples for tracing; the graph takes any number
 
 
 def export_onnx(
@@ -37,20 +37,14 @@ def export_onnx(
 ) -> list[Path]:
     """Write the three graphs of a CSN into a folder.
 
-    Parameters
-    ----------
-    learner:
-        A CSN in any state; it is exported as in evaluation, and left as it was.
-    folder:
-        Made if it is not there.
-    about:
-        Further facts that the files carry, values that JSON can hold: how inputs are prepared, a threshold.
-    steps:
-        Of the sentences that a network of sentences takes, PAD among them.
+    Args:
+        learner: A CSN. It is exported in evaluation mode, and its own mode does not change.
+        folder: The folder to write to. It is created if it does not exist.
+        about: Further facts to store in the files, e.g. how inputs are prepared. Values must fit into JSON.
+        steps: Steps of a sentence including PAD, for a network that reads sentences.
 
-    Returns
-    -------
-    The files.
+    Returns:
+        The files.
     """
     given = exportable(learner)
     _check_packages()
@@ -131,7 +125,7 @@ def _onnx(
 
 
 class _Positional(nn.Module):
-    """A graph whose inputs have no names of their own."""
+    """A graph that takes its inputs by position, without names."""
 
     def __init__(self, graph: nn.Module) -> None:
         super().__init__()
@@ -163,7 +157,7 @@ def _with_backward(graph: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
         )
     )
     table[aten.convolution_backward.default] = _convolution_backward
-    # The parameters are constants: only the gradients with respect to preactivations are wanted.
+    # The parameters are constants: only gradients with respect to preactivations are needed.
     wanted = {name: parameter.requires_grad for name, parameter in graph.named_parameters()}
     try:
         graph.requires_grad_(False)
@@ -186,7 +180,7 @@ def _convolution_backward(
     groups: int,
     mask: tuple[bool, bool, bool],
 ) -> tuple[Tensor | None, None, None]:
-    """The gradient with respect to a convolution's input is a transposed convolution."""
+    """The gradient with respect to a convolution's input, as a transposed convolution."""
     if any(mask[1:]) or transposed or max(stride) > 1:
         raise ValueError("only convolutions of stride 1 can be exported with conditioning by gradients")
     if not mask[0]:
@@ -200,18 +194,18 @@ def _reads_sentences(model: CSN) -> bool:
 
 
 def input_shape(model: CSN, steps: int = STEPS) -> tuple[int, ...]:
-    """The shape of one example; of a sentence its number of steps."""
+    """The shape of one example. For sentences, the number of steps."""
     if model.input_spec is None:
         raise ValueError("this learner does not say what it reads: build it with an input_spec")
     if not _reads_sentences(model):
         return tuple(model.input_spec.shape)
     if steps < 2:
-        raise ValueError(f"sentences need 2 steps or more, got {steps}: give those of the windows that you will send")
+        raise ValueError(f"sentences need at least 2 steps, got {steps}: give the number of steps of your inputs")
     return (steps,)
 
 
 def _some_inputs(model: CSN, count: int, shape: tuple[int, ...]) -> Tensor:
-    """Inputs to trace with; a sentence is words around one blank."""
+    """Inputs for tracing. A sentence consists of words around one blank."""
     if not _reads_sentences(model):
         return torch.rand(count, *shape)
     ids = torch.full((count, *shape), UNKNOWN)
@@ -220,14 +214,14 @@ def _some_inputs(model: CSN, count: int, shape: tuple[int, ...]) -> Tensor:
 
 
 def _facts(model: CSN, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What somebody who has the files alone must know."""
+    """The facts that a user of the files needs, stored in each file."""
     facts = {
         "csn.version": __version__,
         "csn.opset": OPSET,
         "csn.way": model.way,
         "csn.input": list(shape),
         "csn.conditioning": "gradient" if model.conditioning.needs_graph else "df",
-        "csn.labels": "0, 1, ... without a gap, at most csn.way of them; output l is label l",
+        "csn.labels": "0, 1, ... without gaps, at most csn.way of them; output l is label l",
         "csn.unused": "a class beyond the largest label has the logit -inf",
     }
     if _reads_sentences(model):

@@ -1,7 +1,7 @@
-"""One HTML file that learns what is drawn on it: the page of `csn demo` with the network inside and no server.
+"""One HTML file that learns drawings: the page of `csn demo` with the network inside it and no server.
 
-The front end is the service's own (csn.service.page). Its `api.js`, which asks the server, is replaced by one that
-carries out the learner's programs (csn.export.program) in the browser and keeps tasks in the browser's storage.
+The front end is that of the service (csn.service.page). Its `api.js`, which asks the server, is replaced by one that
+runs the learner's programs (csn.export.program) in the browser and keeps tasks in the browser's storage.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from csn.export.graphs import exportable
 from csn.export.program import Weights, compiled
 from csn.learner import FewShotLearner
 
-HALF_BYTES = 1_600_000  # of weights in half precision; more of them become 8 bits each
+HALF_BYTES = 1_600_000  # weights up to this size are stored in half precision, larger ones in 8 bits each
 OWN = ("api.js", "engine.js", "learner.js", "taskfile.js")
-NOT_FRONT = ("api.js", "docs.js")  # of the service's scripts: what asks a server
+NOT_FRONT = ("api.js", "docs.js")  # scripts of the service that need a server
 
 
 class KeyGraph(nn.Module):
@@ -72,7 +72,7 @@ class AnswerGraph(nn.Module):
         self.learner = learner
 
     def forward(self, x: Tensor, *shifts: Tensor) -> Tensor:
-        """Eq. 1 in every layer that is shifted."""
+        """Eq. 1 in every shifted layer."""
         return self._output(x, shifts)[0].logits
 
     def _output(self, x: Tensor, shifts: tuple[Tensor, ...]) -> tuple[BaseOutput, tuple[Tensor | None, ...]]:
@@ -85,7 +85,7 @@ class NeuronsGraph(AnswerGraph):
     """A query and shifts -> logits (1, C), then the activations of every adapted hidden layer."""
 
     def forward(self, x: Tensor, *shifts: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        """Eq. 1, made visible."""
+        """The logits, and the activations of eq. 1."""
         output, betas = self._output(x, shifts)
         return (output.logits, *activities(self.learner.base, output, betas))
 
@@ -99,22 +99,18 @@ def export_page(
     about: Mapping[str, Any],
     samples: Sequence[Mapping[str, Any]] = (),
 ) -> list[Path]:
-    """Write a page that learns drawings without a server; the files.
+    """Write a page that learns drawings without a server.
 
-    Parameters
-    ----------
-    learner:
-        A CSN with direct feedback that reads drawings (1, 28, 28).
-    file:
-        Where to write: one file `*.html`, or else a folder with a web app that a browser can install.
-    name:
-        Of the weights.
-    threshold:
-        The similarity below which a drawing is unknown; None to answer always.
-    about:
-        What a task file says of the learner: model, made_with, fingerprint.
-    samples:
-        Alphabets to begin with: `name`, and `drawings` of `label` and `ink`, (28 * 28) bytes.
+    Args:
+        learner: A CSN with direct feedback that reads drawings (1, 28, 28).
+        file: The file to write if it ends in `.html`. Otherwise a folder for a web app that a browser can install.
+        name: Name of the weights.
+        threshold: The similarity below which a drawing is unknown. None to answer always.
+        about: The facts about the learner that task files store: model, made_with, fingerprint.
+        samples: Sample alphabets, each with `name` and `drawings`. A drawing has `label` and `ink`, (28 * 28) bytes.
+
+    Returns:
+        The files.
     """
     model = page_model(learner)
     model |= {"name": name, "threshold": threshold, "version": __version__, "samples": _samples(samples)}
@@ -129,7 +125,7 @@ def export_page(
 
 
 def page_model(learner: FewShotLearner[Any]) -> dict[str, Any]:
-    """The learner as programs and weights."""
+    """The learner as programs and weights. Raises ValueError if a page cannot run it."""
     model = exportable(learner)
     if not isinstance(model.conditioning, DirectFeedback):
         raise ValueError("a page has no backward pass: export a learner with direct feedback (learner.conditioning=df)")
@@ -188,11 +184,11 @@ def _html(model: Mapping[str, Any]) -> str:
         if script.name.endswith(".js") and script.name not in NOT_FRONT
     }
     scripts |= {name: (own / name).read_text(encoding="utf-8") for name in OWN}
-    # Modules name each other without a path, for a module in a data URL has none.
+    # Modules import each other by bare names, because a module in a data URL has no path.
     named = {name: re.sub(r'from "\./([a-z]+\.js)"', r'from "csn/\1"', text) for name, text in scripts.items()}
     imports = {f"csn/{name}": _data_url("text/javascript", text) for name, text in named.items()}
     icon = _data_url("image/svg+xml", (front / "icon.svg").read_text(encoding="utf-8"))
-    # "<" is escaped, so that no text inside can end the element.
+    # "<" is escaped so that no text inside can close the element.
     data = json.dumps(dict(model)).replace("<", "\\u003c")
     page = (front / "index.html").read_text(encoding="utf-8")
     imported = json.dumps({"imports": imports})

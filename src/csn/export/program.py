@@ -1,7 +1,7 @@
-"""A module as a short list of operations with fixed shapes, which a page can carry out without any library.
+"""Compile a module into a short list of operations with fixed shapes, which a page can run without any library.
 
-The graph that torch.export traces is cut down: what does not depend on the inputs is worked out here, batch norm goes
-into the convolution before it, and operations that only rename a tensor vanish.
+The graph from torch.export is simplified. Tensors that do not depend on the inputs are computed here, batch norm is
+folded into the convolution before it, and operations that only rename a tensor are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor that depends on the inputs: its number and shape."""
+    """A tensor that depends on the inputs, given by its number and shape."""
 
     number: int
     shape: tuple[int, ...]
@@ -32,14 +32,14 @@ class Ref:
 
 @dataclass
 class Program:
-    """Operations in order; every one makes the tensor `out` from those in `in`. Weights are tensors still."""
+    """Operations in order. Each computes the tensor `out` from the tensors `in`. Weights are stored as tensors."""
 
     inputs: list[Ref] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     outputs: list[Ref] = field(default_factory=list)
 
     def as_json(self, weights: Weights) -> dict[str, Any]:
-        """The program with its weights put into a store of them."""
+        """The program for JSON. Its weights are added to the store and replaced by their numbers."""
         operations = [
             {name: weights.add(value) if isinstance(value, Tensor) else value for name, value in each.items()}
             for each in self.operations
@@ -49,9 +49,10 @@ class Program:
 
 
 class Weights:
-    """The weights of several programs, each tensor once: half precision, or 8 bits with a scale for every row.
+    """The weights of several programs. Each tensor is stored once, in half precision or in 8 bits with a scale per row.
 
-    bits: 16, or 8 for tensors of `LARGE` numbers and more.
+    Args:
+        bits: 16, or 8 to store tensors of `LARGE` numbers or more in 8 bits.
     """
 
     LARGE = 1024
@@ -65,7 +66,7 @@ class Weights:
     described: list[dict[str, Any]]
 
     def add(self, tensor: Tensor) -> int:
-        """The number of a tensor."""
+        """The number of a tensor, which is stored if it is new."""
         tensor = tensor.detach().float().contiguous()
         digest = hashlib.sha256(f"{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes()).hexdigest()
         if digest not in self._known:
@@ -74,7 +75,7 @@ class Weights:
         return self._known[digest]
 
     def content(self) -> bytes:
-        """All of them, one after the other."""
+        """All weights as bytes, one tensor after the other."""
         return b"".join(self.parts)
 
     def _append(self, tensor: Tensor) -> None:
@@ -88,14 +89,14 @@ class Weights:
         else:
             about |= {"kind": "float16"}
             content = tensor.half().numpy().tobytes()
-        content += bytes(-len(content) % 4)  # the next one begins where a number of 4 bytes may
+        content += bytes(-len(content) % 4)  # align the next tensor to 4 bytes
         self.described.append(about)
         self.parts.append(content)
         self._size += len(content)
 
 
 def compiled(module: nn.Module, inputs: tuple[Tensor, ...]) -> Program:
-    """The module as a program for inputs of these shapes, or a ValueError that names what a page cannot do."""
+    """The module as a program for inputs of these shapes. ValueError names an operation that a page cannot do."""
     with torch.no_grad(), quiet_tracing():
         exported = torch.export.export(module.eval(), inputs, strict=False).run_decompositions()
     signature = exported.graph_signature
@@ -169,7 +170,7 @@ class _Compiler:
         return [self._resolved(each) for each in arg] if isinstance(arg, list | tuple) else arg
 
     def _folded(self, node: Node, args: Sequence[Any]) -> bool:
-        """Put batch norm with known statistics into the convolution that it alone follows."""
+        """Fold batch norm with known statistics into the convolution before it, if nothing else reads that one."""
         before = node.args[0]
         maker = self._makers.get(args[0].number)
         if maker is None or maker["op"] != "conv" or not isinstance(before, Node) or len(before.users) > 1:
@@ -198,7 +199,7 @@ def _conv(
     groups: int,
 ) -> Operation:
     if {*stride, *dilation, groups} != {1} or transposed or len({*padding}) > 1:
-        raise ValueError("a page can do convolutions of stride 1, all channels together, padded alike on all sides")
+        raise ValueError("a page can only do ungrouped convolutions of stride 1 with the same padding on all sides")
     bias = weight.new_zeros(len(weight)) if bias is None else bias
     return {"op": "conv", "in": [x], "weight": weight, "bias": bias, "padding": padding[0]}
 
@@ -218,27 +219,27 @@ def _maxpool(
     ceil: bool = False,
 ) -> Operation:
     if (stride and stride != size) or padding not in (0, [0, 0]) or dilation not in (1, [1, 1]):
-        raise ValueError("a page can do poolings side by side, without padding")
+        raise ValueError("a page can only do pooling with stride equal to the window and no padding")
     return {"op": "maxpool", "in": [x], "size": size}
 
 
 def _mean(out: Ref, x: Ref, dims: list[int], keep: bool = False) -> Operation:
     axes = sorted(dim % len(x.shape) for dim in dims)
     if axes != list(range(axes[0], axes[-1] + 1)):
-        raise ValueError("a page can take the mean of axes side by side")
+        raise ValueError("a page can only take the mean over adjacent axes")
     return {"op": "mean", "in": [x], "first": axes[0], "last": axes[-1]}
 
 
 def _linear(out: Ref, x: Ref, weight: Tensor, bias: Tensor | None = None) -> Operation:
     if not isinstance(weight, Tensor):
-        raise ValueError("a page can multiply by weights only")
+        raise ValueError("a page can only multiply by weights")
     bias = weight.new_zeros(weight.shape[1]) if bias is None else bias
     return {"op": "linear", "in": [x], "weight": weight.T, "bias": bias}
 
 
 def _softmax(out: Ref, x: Ref, dim: int, half: bool = False) -> Operation:
     if dim not in (-1, len(x.shape) - 1):
-        raise ValueError("a page can do softmax along the last axis")
+        raise ValueError("a page can only do softmax along the last axis")
     return {"op": "softmax", "in": [x]}
 
 
@@ -258,13 +259,13 @@ def _binary(name: str) -> Callable[..., Operation]:
 def _take(out: Ref, x: Ref, indices: list[Any]) -> Operation:
     *others, index = indices
     if any(other is not None for other in others) or not isinstance(index, Tensor):
-        raise ValueError("a page can pick numbers along the last axis")
+        raise ValueError("a page can only select along the last axis")
     return {"op": "take", "in": [x], "index": index.flatten().tolist()}
 
 
 def _pad(out: Ref, x: Ref, pads: list[int], value: float = 0.0) -> Operation:
     if value != 0:
-        raise ValueError("a page can pad with 0")
+        raise ValueError("a page can only pad with 0")
     return {"op": "pad", "in": [x], "before": [*reversed(pads[0::2])]}
 
 
@@ -288,7 +289,7 @@ SAME = {
     aten.detach.default,
     aten._to_copy.default,
     aten._assert_tensor_metadata.default,
-    operator.getitem,  # the first of what an operation returns; nothing else is used in inference
+    operator.getitem,  # the first output of an operation; inference uses no other
 }
 RULES: dict[Any, Callable[..., Operation]] = {
     aten.convolution.default: _conv,

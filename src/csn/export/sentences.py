@@ -1,7 +1,7 @@
-"""adaLSTM for whatever traces a graph: sentences of a fixed number of steps, each step masked where there is no word.
+"""adaLSTM in a form that can be traced: every sentence has the same number of steps, and steps without words are masked.
 
-The network itself packs its words, which needs the lengths of the sentences while it runs. Here every sentence has the
-same T steps; at a step without a word (PAD) the state passes unchanged. `T` steps, `H` units of a layer.
+The original network packs its words and therefore depends on the lengths of the sentences. Here every sentence has T
+steps. At a step without a word (PAD), the state does not change. `T` steps, `H` units of a layer.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from csn.networks.sentences import PAD, SentenceEncoder, read_until
 
 
 def padded(learner: CSN) -> CSN:
-    """The same learner with the same weights, in a form that can be traced; the given one is left as it is."""
+    """The same learner with the same weights, in a form that can be traced. The original does not change."""
     base, key = learner.base, learner.key_function
     if not isinstance(base, LSTM):
-        raise ValueError(f"of networks of sentences only lstm can be exported, not {type(base).__name__}")
+        raise ValueError(f"among networks for sentences, only lstm can be exported, not {type(base).__name__}")
     if base.align != "blank":
         raise ValueError(f"graphs align sentences at the blank, this run has network.align={base.align}")
     if not isinstance(key, NeighbourKey | LSTMKey):
@@ -39,8 +39,10 @@ def padded(learner: CSN) -> CSN:
 class PaddedLSTM(BaseLearner):
     """The base learner of adaLSTM, step by step.
 
-    differentiates: hand out a 0 that is added to each c_t in place of c_t itself. Its gradient is the total derivative
-    with respect to c_t, as eq. 5 wants it, and it is 0 at PAD.
+    Args:
+        base: The network whose weights are used.
+        differentiates: Whether to return, in place of each c_t, a 0 that is added to it. The gradient of that 0 is the
+            total derivative with respect to c_t, as eq. 5 needs it. It is 0 at PAD.
     """
 
     def __init__(self, base: LSTM, *, differentiates: bool) -> None:
@@ -49,10 +51,10 @@ class PaddedLSTM(BaseLearner):
         self.way, self.activations, self.input_spec = base.way, base.activations, base.input_spec
 
     def check_input(self, x: Tensor) -> None:
-        """Nothing is checked in a graph."""
+        """Check nothing: a graph cannot raise errors."""
 
     def stem(self, x: Tensor) -> Tensor:
-        """(examples, T) ids -> (examples, T, embedding + 1), as the network's."""
+        """(examples, T) ids -> (examples, T, embedding + 1), as in the original network."""
         return self.network.stem(x)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
@@ -91,7 +93,7 @@ class PaddedLSTM(BaseLearner):
 
 
 class PaddedKey(nn.Module):
-    """A key function of sentences without checks and without packing."""
+    """A key function for sentences, without checks and without packing."""
 
     def __init__(self, key: NeighbourKey | LSTMKey) -> None:
         super().__init__()
@@ -106,7 +108,7 @@ class PaddedKey(nn.Module):
 
 
 def _encoded(encoder: SentenceEncoder, x: Tensor) -> Tensor:
-    """A plain LSTM's state after the last word that it reads: (examples, T) -> (examples, units)."""
+    """A plain LSTM's state after the last word of each sentence: (examples, T) -> (examples, units)."""
     x = read_until(x, encoder.until)
     words, inputs, lstm = x != PAD, encoder.embedding(x).unbind(1), encoder.lstm
     h = inputs[0]

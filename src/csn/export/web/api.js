@@ -1,4 +1,4 @@
-/* The interface of the service's api.js without a server: tasks are kept by the browser, answers come from Learner. */
+/* The interface of the service's api.js without a server: the browser keeps the tasks, and Learner answers. */
 
 import { Learner } from "./learner.js";
 import { readTask, writeTask } from "./taskfile.js";
@@ -118,7 +118,7 @@ function changed(task) {
   return summary(task);
 }
 
-/** What was kept; ink is text there. A browser without storage keeps tasks as long as the page is open. */
+/** The stored tasks, with ink as text. A browser without storage keeps tasks only while the page is open. */
 function load() {
   try {
     const kept = JSON.parse(localStorage.getItem(KEY) ?? "[]");
@@ -150,7 +150,7 @@ function text(ink) {
   return btoa(String.fromCharCode(...ink));
 }
 
-/** A picture as the network sees it: black on white, averaged over squares (csn.classifier.inputs). */
+/** A picture as the network sees it: black on white, averaged over squares as in csn.classifier.inputs. */
 async function inkOf(png) {
   const image = await createImageBitmap(png);
   const [, side] = model.input;

@@ -1,9 +1,9 @@
-/* Carries out programs: lists of operations on tensors {data: Float32Array, shape}. csn.export.program writes them. */
+/* Runs programs: lists of operations on tensors {data: Float32Array, shape}. csn.export.program writes them. */
 
 const numbers = (shape) => shape.reduce((product, side) => product * side, 1);
 const tensor = (shape, data = new Float32Array(numbers(shape))) => ({ data, shape });
 
-/** Weights out of bytes: half precision, or 8 bits with a scale for every row. */
+/** Decode weights from bytes: half precision, or 8 bits with a scale for every row. */
 export function readWeights(bytes, described) {
   return described.map(({ shape, at, kind }) => {
     const count = numbers(shape);
@@ -23,7 +23,7 @@ function half(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
 }
 
-/** The outputs of a program for some inputs, tensors all. */
+/** The outputs of a program for some inputs. All are tensors. */
 export function run(program, weights, inputs) {
   const found = new Map(program.inputs.map((number, i) => [number, inputs[i]]));
   for (const step of program.operations) {
@@ -116,7 +116,7 @@ export function softmax(values) {
   return powers.map((power) => power / sum);
 }
 
-/** One image, as a product of matrices: filters (outputs, taps) by the image under every tap (taps, places). */
+/** The convolution of one image as a matrix product: filters (outputs, taps) times pixels under the taps (taps, places). */
 function conv(step, [x], weights) {
   const { shape, data: weight } = weights[step.weight];
   const bias = weights[step.bias].data;
@@ -129,7 +129,7 @@ function conv(step, [x], weights) {
     const plane = out.data.subarray(o * places, (o + 1) * places).fill(bias[o]);
     let tap = 0;
     for (; tap + 8 <= taps; tap += 8) {
-      // Eight taps at once: a place is read and written once for all of them.
+      // Eight taps at once, so each place is read and written once for all eight.
       const [a, b, c, d, e, f, g, h] = weight.subarray(o * taps + tap, o * taps + tap + 8);
       const [s, t, u, v] = [tap * places, (tap + 1) * places, (tap + 2) * places, (tap + 3) * places];
       const far = 4 * places;
@@ -147,7 +147,7 @@ function conv(step, [x], weights) {
   return out;
 }
 
-/** What every tap of a filter sees at every place of the output: (inputs * tall * wide, rows * columns), 0 outside. */
+/** The pixel under every tap at every output place: (inputs * tall * wide, rows * columns), 0 outside the image. */
 function shifted(x, [, inputs, tall, wide], step) {
   const [, , height, width] = x.shape;
   const [, , rows, columns] = step.shape;
@@ -229,7 +229,7 @@ function broadcast(f) {
   };
 }
 
-/** Strides of a shape in one that it is stretched to; 0 along stretched axes. */
+/** Strides for broadcasting a shape to a larger one: 0 along broadcast axes. */
 function stridesIn(shape, whole) {
   const full = [...Array(whole.length - shape.length).fill(1), ...shape];
   return full.map((side, axis) => (side === 1 ? 0 : numbers(full.slice(axis + 1))));

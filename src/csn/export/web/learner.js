@@ -1,18 +1,18 @@
-/* What FewShotClassifier does, in the browser: rows of memory, attention, matches between classes. */
+/* FewShotClassifier in the browser: rows of memory, attention, and matches between classes. */
 
 import { readWeights, run, softmax } from "./engine.js";
 
-/** A model as csn.export.page writes it: programs, weights, way, scale of the cosines, threshold. */
+/** A model written by csn.export.page: programs, weights, way, scale of the cosines, threshold. */
 export class Learner {
-  #keys = new Map(); // of an example: its key
-  #rows = new Map(); // of an example and an output: its values
+  #keys = new Map(); // example -> key
+  #rows = new Map(); // example and output -> values
 
   constructor(model) {
     const bytes = Uint8Array.from(atob(model.weights), (letter) => letter.charCodeAt(0)).buffer;
     Object.assign(this, model, { weights: readWeights(bytes, model.described) });
   }
 
-  /** What a drawing is: examples are {id, label, ink}, ink are 28 x 28 bytes. */
+  /** Recognise a drawing. Examples are {id, label, ink}, where ink is 28 x 28 bytes. */
   explain(ink, examples) {
     const order = [...new Set(examples.map(({ label }) => label))];
     const numbers = examples.map(({ label }) => order.indexOf(label));
@@ -29,13 +29,13 @@ export class Learner {
     return { label: known ? probabilities[0].label : null, similarity, probabilities, examples: sources };
   }
 
-  /** Logits of an example's drawing in one match of up to `way` classes, each at its own output. */
+  /** Logits of a drawing in one match of up to `way` classes, each at its own output. */
   logits(query, examples, outputs) {
     const key = this.#key(query);
     return this.#match(this.#input(query.ink), examples.map((example) => dot(key, this.#key(example))), examples, outputs).logits;
   }
 
-  /** Activations of the adapted layers before and after the shifts of what is recalled, in one match (neurons.js). */
+  /** Activations of the adapted layers before and after the recalled shifts, in one match (neurons.js). */
   shifts(ink, examples) {
     const { probabilities } = this.explain(ink, examples);
     const order = probabilities.slice(0, this.way).map(({ label }) => label);
@@ -83,7 +83,7 @@ export class Learner {
     return this.#rows.get(name);
   }
 
-  /** The prediction phase: attention (eq. 3), shifts (eq. 4), and what the base learner answers under them. */
+  /** The prediction phase: attention (eq. 3), shifts (eq. 4), and the answer of the shifted base learner. */
   #match(x, cosines, examples, outputs) {
     const attention = softmax(cosines.map((cosine) => this.scale * cosine));
     let shifts = null;
@@ -98,7 +98,7 @@ export class Learner {
     return { logits: this.#run("answer", [x, ...shifts])[0].data, attention, shifts };
   }
 
-  /** Groups of up to `way` classes, and their champions, until one group is left (csn.classifier.remembered). */
+  /** The tournament: winners of groups of up to `way` classes meet until one group is left (csn.classifier.remembered). */
   #tournament(x, cosines, examples, numbers, count) {
     const scores = new Float64Array(count);
     let entrants = [...Array(count).keys()];

@@ -1,4 +1,4 @@
-/* Keeps the whole app in the browser: it opens without a network. A new version has another name, and replaces it. */
+/* Caches the whole app in the browser, so it opens offline. A new version has another name and replaces the old one. */
 
 const NAME = "csn-VERSION";
 const FILES = ["./", "manifest.webmanifest", "icon.svg"];

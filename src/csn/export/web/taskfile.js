@@ -1,25 +1,25 @@
-/* Task files (docs/task_format.md), read and written as Python does. Only drawings and labels are taken from one. */
+/* Task files (docs/task_format.md), read and written as in Python. Only drawings and labels are read from a file. */
 
 const encoder = new TextEncoder();
 
-/** The drawings in a file: [{label, ink}], or an error that says what is wrong with it. */
+/** The drawings in a file: [{label, ink}]. Throws an Error that says what is wrong with the file. */
 export async function readTask(buffer, model) {
   const { header, tensors } = readSafetensors(buffer);
   const about = header.metadata;
-  if (about?.kind !== "csn-task") throw new Error("it is no task file of csn");
-  if (![1, 2].includes(about.task_version)) throw new Error(`it is a task of version ${about.task_version}, this page reads 1 and 2`);
+  if (about?.kind !== "csn-task") throw new Error("it is not a task file of csn");
+  if (![1, 2].includes(about.task_version)) throw new Error(`its task version is ${about.task_version}, this page reads 1 and 2`);
   if ((await digest(tensors, header.rawMetadata)) !== header.sha256) throw new Error("it was altered after it was written");
   const { inputs } = tensors;
   const labels = about.labels;
   const shape = [labels?.length, ...model.input];
   if (!Array.isArray(labels) || !labels.length || inputs?.dtype !== "U8" || String(inputs.shape) !== String(shape)) {
-    throw new Error("it holds no drawings of this page's size");
+    throw new Error("its drawings do not have this page's size");
   }
   const size = inputs.bytes.length / labels.length;
   return labels.map((label, i) => ({ label: String(label), ink: inputs.bytes.slice(i * size, (i + 1) * size) }));
 }
 
-/** Drawings as a file that Python opens: the rows are computed anew there. */
+/** Drawings as a file for Python, which computes the rows again. */
 export async function writeTask(examples, model) {
   const bytes = new Uint8Array(examples.flatMap(({ ink }) => [...ink]));
   const shape = [examples.length, ...model.input];
@@ -37,7 +37,7 @@ export async function writeTask(examples, model) {
 }
 
 function readSafetensors(buffer) {
-  const broken = new Error("it is damaged, or no task file of csn");
+  const broken = new Error("it is damaged, or not a task file of csn");
   if (buffer.byteLength < 8) throw broken;
   const size = Number(new DataView(buffer).getBigUint64(0, true));
   if (8 + size > buffer.byteLength) throw broken;
@@ -69,7 +69,7 @@ async function digest(tensors, metadata) {
   return Array.from(new Uint8Array(sum), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** A string as Python's json writes it: everything beyond ASCII is escaped. */
+/** A string as Python's json writes it: all characters beyond ASCII are escaped. */
 function quoted(string) {
   return JSON.stringify(string).replace(/[^\x20-\x7e]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
@@ -77,7 +77,7 @@ function quoted(string) {
 const list = (items) => `[${items.join(", ")}]`;
 const object = (entries) => `{${entries.sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, raw]) => `${name}: ${raw}`).join(", ")}}`;
 
-/** One member of a JSON object as Python writes it with sorted keys; numbers and strings keep their letters. */
+/** One member of a JSON object as Python writes it with sorted keys. Numbers and strings keep their spelling. */
 function canonical(text, member) {
   let at = 0;
   const space = () => {
