@@ -201,12 +201,12 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
         exportable(learner("ffn", "df", passes=3))
     sentences = InputSpec((0,), VOCABULARY)
     encoded = building.build("csn", reads=sentences, way=3, network="lstm-ffn")
-    with pytest.raises(ValueError, match="of networks of sentences only lstm can be exported"):
+    with pytest.raises(ValueError, match="among networks for sentences, only lstm can be exported"):
         export_onnx(encoded, tmp_path)
     words = building.build("csn", reads=sentences, way=3, network="lstm", key="words")
     with pytest.raises(ValueError, match=r"cannot be exported: train with key.name=neighbours"):
         export_onnx(words, tmp_path)
-    with pytest.raises(ValueError, match="sentences need 2 steps or more, got 1"):
+    with pytest.raises(ValueError, match="sentences need at least 2 steps, got 1"):
         export_onnx(learner("lstm", "df"), tmp_path, steps=1)
     assert list(tmp_path.iterdir()) == []
 

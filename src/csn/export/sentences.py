@@ -1,4 +1,4 @@
-"""adaLSTM in a form that can be traced: every sentence has the same number of steps, and steps without words are masked.
+"""adaLSTM in a form that can be traced: all sentences have the same number of steps; steps without words are masked.
 
 The original network packs its words and therefore depends on the lengths of the sentences. Here every sentence has T
 steps. At a step without a word (PAD), the state does not change. `T` steps, `H` units of a layer.
