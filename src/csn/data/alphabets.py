@@ -1,4 +1,4 @@
-"""Tasks within one alphabet: the classes of a task are related, which is harder than classes drawn over all of them."""
+"""Tasks within one alphabet. Their classes are related, so they are harder than classes drawn from all alphabets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from csn.data.source import EpisodeSource
 
 
 class WithinAlphabet(EpisodeSource):
-    """Every task is of one alphabet, drawn at random from those of `way` classes or more.
+    """Every task has classes of one alphabet, drawn at random from the alphabets with at least `way` classes.
 
     A class belongs to the alphabet before the "/" of its name.
     """

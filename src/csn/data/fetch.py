@@ -1,4 +1,4 @@
-"""Raw files found, downloaded and verified; derived arrays cached.
+"""Finds, downloads and verifies raw files, and caches derived arrays.
 
 Two folders, each named by an environment variable: `CSN_DATA` holds raw files and is only ever read; `CSN_CACHE` (by
 default the user's cache folder) takes downloads (`raw/`) and derived arrays (`arrays/`).
@@ -75,9 +75,14 @@ def require(module: str) -> Any:
 def fetch(name: str, url: str, checksum: str, *, progress: Progress | None = None) -> Path:
     """The path of raw file `name`: the one in `CSN_DATA`, or a verified download in the cache.
 
-    checksum: hex sha256, or "md5:..." where a publisher gives no other. It is held against downloads only: a file that
-    you put into `CSN_DATA` may be packed differently, so its reader must verify the contents. An interrupted download
-    goes on where it stopped, also in another process; a wrong one is deleted. progress is called as bytes arrive.
+    An interrupted download goes on where it stopped, even in another process. A wrong one is deleted.
+
+    Args:
+        name: The path of the file inside `CSN_DATA`.
+        url: Where to download it.
+        checksum: Its sha256 in hex, or "md5:..." if the publisher gives nothing else. Only downloads are compared with
+            it. A file in `CSN_DATA` may be packed differently, so its reader must verify the contents.
+        progress: Called as bytes arrive.
     """
     found = find(name)
     if found is not None:
@@ -95,7 +100,7 @@ def fetch(name: str, url: str, checksum: str, *, progress: Progress | None = Non
         path.parent.mkdir(parents=True, exist_ok=True)
         with _lock(path.parent), _silent(pooch.get_logger()):
             pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=download)
-    except ValueError as error:  # pooch's word for a wrong checksum
+    except ValueError as error:  # pooch raises it for a wrong checksum
         raise DownloadError(
             f"what {url} sent is not the expected file and was deleted: {error} Try again, or use a copy. {by_hand}"
         ) from error
@@ -108,7 +113,7 @@ def fetch(name: str, url: str, checksum: str, *, progress: Progress | None = Non
 
 
 def _resume(url: str, part: Path, progress: Progress | None) -> None:
-    """Download url to `part`, going on from what it already holds, for as long as every connection brings more."""
+    """Download url to `part`. It resumes from the bytes already there, and reconnects as long as more bytes arrive."""
     while True:
         before = part.stat().st_size if part.exists() else 0
         try:
@@ -120,7 +125,7 @@ def _resume(url: str, part: Path, progress: Progress | None) -> None:
             error.close()
             if error.code != 416 or not before:
                 raise
-            part.unlink()  # not a beginning of what the server has: begin again
+            part.unlink()  # it does not fit what the server has: start again
             continue
         except (OSError, http.client.HTTPException) as error:
             failure = error
@@ -173,11 +178,14 @@ def _silent(logger: logging.Logger) -> Iterator[None]:
 def cached_array(
     key: str, build: Callable[[], np.ndarray], *, final: Callable[[np.ndarray], bool] = lambda _: True
 ) -> np.ndarray:
-    """The array stored under `key`, or else build(), stored for the next time.
+    """The array stored under `key`. If there is none, or it is damaged, it is built and stored.
 
-    key: letters, digits, '.', '_', '-'; it must change whenever the array would. A damaged file is built again. A cache
-    that cannot be written costs time, not the result: it is a RuntimeWarning. final: whether an array may be kept; one
-    that may not is built again the next time.
+    If the cache cannot be written, the array is still returned, with a RuntimeWarning.
+
+    Args:
+        key: Letters, digits, '.', '_' and '-'. It must change whenever the array would.
+        build: Makes the array.
+        final: Whether an array may be stored. One that may not is built again the next time.
     """
     if not re.fullmatch(r"[\w.-]+", key):
         raise ValueError(f"a cache key is made of letters, digits, '.', '_' and '-', got {key!r}")

@@ -1,4 +1,4 @@
-"""All-inclusive test tasks (section 4.2): every class of a split in exactly one task."""
+"""All-inclusive test tasks (section 4.2): every class of a split is in exactly one task."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from csn.data.source import SPLITS, EpisodeSource
 class PartitionSource(EpisodeSource):
     """The classes of a split partitioned at random into groups of `way`; episode i is group i, and there are no more.
 
-    The partition and the examples of every group are a function of the seed. Classes of fewer than shot + queries
-    examples are in no group, nor are the fewer than `way` that remain at the end: `left_out` names them all.
+    The partition and the examples of every group are a function of the seed. `left_out` names the classes that are in
+    no group: those with fewer than shot + queries examples, and the last ones if fewer than `way` remain.
     """
 
     left_out: tuple[str, ...]
 
     def _form(self) -> None:
-        # Four numbers: no stream of an episode, which has three (NumPy takes no notice of zeros at the end of a key).
+        # A key of four numbers, so that no episode has the same stream: their keys have three. The last number is not
+        # 0, because NumPy ignores zeros at the end of a key.
         order = np.random.default_rng([self.seed, SPLITS.index(self.split), 0, 1]).permutation(self._eligible)
         self._groups = order[: len(order) // self.way * self.way].reshape(-1, self.way)
         grouped = set(self._groups.flat)

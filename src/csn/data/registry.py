@@ -1,4 +1,4 @@
-"""Data sets by name, or from files of the user's own. Reading this table loads neither torch nor any data."""
+"""Data sets by name, or from files of the user. Importing this module loads neither torch nor any data."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TEXTS = (".txt", ".txt.gz")
 class LoadOptions:
     """How to load a data set.
 
-    progress: called with what is done and what there is in all, of a download in bytes or of decoding in files.
-    image_size: pixels on a side, None for the set's own.
-    bad_files: what to do about images that cannot be used.
+    progress: called with the amount done and the total: bytes of a download, or files that are decoded.
+    image_size: pixels per side; None for the data set's own size.
+    bad_files: "stop" at an image that cannot be used, or "skip" it.
     """
 
     progress: Progress | None = None
@@ -43,8 +43,8 @@ class Loader:
     """A function that is imported when it is called.
 
     function: "module:name".
-    takes: which of the load options it takes.
-    options: what else it is called with.
+    takes: which of the load options the function takes.
+    options: further arguments of the function.
     """
 
     function: str
@@ -59,12 +59,12 @@ class Loader:
 
 @dataclass(frozen=True)
 class DataEntry:
-    """A data set that can be asked for.
+    """An entry of the table of data sets.
 
-    about: what it is, in a line.
-    load: the data set.
-    text: the same as running text, for a language model.
-    resizable: its images can be had in any size.
+    about: a one-line description.
+    load: loads the data set.
+    text: loads the same data as running text, for a language model; None if it is not a text.
+    resizable: whether its images can be loaded in any size.
     """
 
     about: str
@@ -136,7 +136,7 @@ def dataset_names() -> list[str]:
 
 
 def data_entry(name: str) -> DataEntry:
-    """The data set of a known name, or the one that the files of a path make."""
+    """The entry of a known name, or an entry for the files of a path."""
     if registry.plugin("dataset", name, own=name in DATASETS) is not None:
         entry = registry.load("dataset", name)
         if not isinstance(entry, DataEntry):
@@ -153,7 +153,7 @@ def data_entry(name: str) -> DataEntry:
 
 
 def as_path(name: str) -> Path | None:
-    """The file or folder that a name is, if it looks like one."""
+    """The name as a path, if it looks like one; else None."""
     if not name.strip():
         raise ValueError("the data set has an empty name: give a name of `csn data list`, or a path such as .")
     path = Path(name).expanduser()
@@ -162,7 +162,7 @@ def as_path(name: str) -> Path | None:
 
 
 def own_entry(path: Path) -> DataEntry:
-    """Images in a folder, a zip archive or a CSV list; or a text of one sentence a line, packed with gzip or not."""
+    """The entry of a path: images in a folder, zip archive or CSV list, or a text with one sentence per line."""
     if path.name.endswith(TEXTS):
         module = "csn.data.text.files"
         return DataEntry(

@@ -25,9 +25,11 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 class ClassExamples:
     """Examples grouped by class.
 
-    x: (examples, *input), uint8 images (0 is background) or any tensor used as it is; the rows of class c are
-    consecutive and follow those of class c - 1. counts: (classes,) rows of each class. names: one per class, unique.
-    device: where examples are wanted; None for where they are.
+    x: (examples, *input), uint8 images (0 is background) or any tensor that is used as it is. The rows of class c are
+        consecutive and follow those of class c - 1.
+    counts: (classes,) the number of rows of each class.
+    names: a unique name for each class.
+    device: the device on which examples are needed; None for the device of x.
     """
 
     x: Tensor
@@ -49,18 +51,18 @@ class ClassExamples:
         return len(self.names)
 
     def at(self, rows: Tensor | np.ndarray) -> Tensor:
-        """Examples of these rows, of any shape: (..., *input), as networks take them, on the device."""
+        """The examples of these rows as networks take them, on the device: rows (...) -> (..., *input)."""
         picked = self.x[torch.as_tensor(rows).to(self.x.device)]
         if self.device is not None and self.device != picked.device:
             picked = picked.pin_memory() if self.device.type == "cuda" else picked
-            picked = picked.to(self.device, non_blocking=True)  # as bytes, a quarter of the numbers
+            picked = picked.to(self.device, non_blocking=True)  # bytes are a quarter of the size of float32
         return as_input(picked)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of names, counts and examples: two splits of one fingerprint hold the same.
+        """sha256 of names, counts and examples. Two splits with the same fingerprint have the same contents.
 
-        Words out of vocabulary count as one, for networks read them as one.
+        All words out of vocabulary count as one word, because networks read them as one.
         """
         digest = hashlib.sha256(json.dumps([self.names, self.counts.tolist(), list(self.x.shape)]).encode())
         for rows in self.x.split(1000):
@@ -72,7 +74,7 @@ class ClassExamples:
 class Dataset:
     """Named train, val and test classes; no class is in two of them.
 
-    vocabulary: where examples are rows of word numbers, the words they stand for.
+    vocabulary: the words that word numbers stand for; None if examples are not sentences.
     """
 
     name: str
@@ -97,7 +99,14 @@ class Dataset:
 class EpisodeSource:
     """Draws `way`-way, `shot`-shot tasks with `queries` unseen examples per class from one split of a data set.
 
-    support "words": instead of its examples, the number of each class's name in the vocabulary, (tasks, examples, 1).
+    Args:
+        data: The data set.
+        split: The split whose classes are used.
+        way: Classes per task.
+        shot: Support examples per class.
+        queries: Queries per class.
+        seed: Seed of the draws.
+        support: "words" for a support of the classes' names instead of examples: (tasks, examples, 1) word numbers.
     """
 
     def __init__(
@@ -132,11 +141,11 @@ class EpisodeSource:
 
     @property
     def tells_words(self) -> bool:
-        """Whether a support is told in words."""
+        """Whether a support has the names of its classes instead of examples."""
         return self._words is not None
 
     def _form(self) -> None:
-        """How classes come together in tasks, for a source that has more to say than that each draws its own."""
+        """Prepare how tasks choose their classes. Subclasses override it together with `_draw_classes`."""
 
     def rows(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the support (way, shot) and the query (way, queries) of episode `index`."""
@@ -172,7 +181,7 @@ class EpisodeSource:
         return support, query
 
     def labels(self, tasks: int, each: int) -> Tensor:
-        """(tasks, examples) of so many examples of each class."""
+        """(tasks, examples) the labels of tasks with `each` examples per class."""
         return torch.arange(self.way).expand(tasks, self.way).repeat_interleave(each, dim=1)
 
     def _shown(self, rows: np.ndarray) -> Tensor:

@@ -1,7 +1,7 @@
-"""Families of small tasks on vectors, from 'the nearest example is right' to 'it cannot be'.
+"""Families of small tasks on vectors. In some the nearest example is right; in others it cannot be.
 
-Each family is one answer to the question what a learner has to get out of a support. Its examples are vectors of
-`SIZE` numbers. All tasks of a family are drawn anew: a batch is a function of (seed, first) alone.
+Each family asks a learner for another kind of information in the support. Examples are vectors of `SIZE` numbers. Tasks
+are generated when they are needed: a batch is a function of (seed, first) alone.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways. Every support holds at least one example of each class, and the
 same number of each where its labels are true.
@@ -30,7 +30,12 @@ Draw = Callable[[torch.Generator, int, "Sizes"], Episode]
 
 @dataclass(frozen=True)
 class Sizes:
-    """way: classes; shot: support examples of a class; queries: of a class."""
+    """The size of a task.
+
+    way: classes.
+    shot: support examples per class.
+    queries: queries per class.
+    """
 
     way: int
     shot: int
@@ -41,10 +46,10 @@ class Sizes:
 class Family:
     """Tasks of one kind.
 
-    about: what decides a label, in a line.
-    sizes: of a task.
-    draw: makes a batch.
-    key_sees: how many of an example's first numbers the key function is given.
+    about: what decides a label, in one line.
+    sizes: the size of its tasks.
+    draw: generates a batch.
+    key_sees: how many of an example's first numbers the key function reads.
     """
 
     about: str
@@ -58,14 +63,19 @@ class Family:
 
 
 def seeded(seed: int, first: int) -> torch.Generator:
-    """Random numbers of their own for each pair; torch alone looks at the last 32 bits of a seed."""
+    """A separate random stream per pair. NumPy mixes the pair, because torch uses only the last 32 bits of a seed."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, first]).generate_state(1)[0]))
 
 
 def nearest(generator: torch.Generator, b: int, sizes: Sizes, *, noise: float = 0.6, wrong: float = 0.0) -> Episode:
     """A class is a random point in the first half of the numbers; the second half is noise.
 
-    wrong: this part of the support's labels is drawn at random; one example of each class keeps its own.
+    Args:
+        generator: The random numbers.
+        b: Tasks.
+        sizes: The size of a task.
+        noise: Standard deviation of the noise around a class's point.
+        wrong: The part of the support's labels that is drawn at random. One example of each class keeps its label.
     """
     points = torch.randn(b, sizes.way, HALF, generator=generator)
 
@@ -88,12 +98,12 @@ def noisy(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
 
 
 def blurred(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
-    """`nearest` with so much noise that many examples of a class have to be put together."""
+    """`nearest` with so much noise that a learner must combine many examples of a class."""
     return nearest(generator, b, sizes, noise=1.5)
 
 
 def unseen_property(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
-    """`nearest` the other way round: the numbers that decide are those that the key function is not given."""
+    """`nearest` with the halves exchanged: the key function does not read the numbers that decide."""
     episode = nearest(generator, b, sizes)
     support, query = (Examples(part.x.roll(HALF, dims=-1), part.y) for part in (episode.support, episode.query))
     return Episode(support, query, sizes.way)
@@ -163,7 +173,7 @@ def inverted(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
 def reversed_by_cue(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
     """Two classes as in `nearest`. One support example carries a cue, +1 or -1; at -1 every query gets the other label.
 
-    No query carries a cue, so that the support as a whole decides what the nearest example means.
+    No query carries a cue, so the support as a whole decides what the nearest example means.
     """
     episode = nearest(generator, b, sizes, noise=0.3)
     support, query = (part.x.clone() for part in (episode.support, episode.query))
@@ -200,7 +210,7 @@ def _signs(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def _with_noise(generator: torch.Generator, attributes: Tensor) -> Tensor:
-    """Attributes as an example shows them, the numbers beyond them 0."""
+    """Attributes with noise, padded with zeros to the size of an example."""
     x = attributes + 0.2 * torch.randn(attributes.shape, generator=generator)
     return F.pad(x, (0, SIZE - x.shape[-1]))
 

@@ -1,4 +1,4 @@
-"""Tasks of many sizes, for a learner that is to answer any way and any shot."""
+"""Tasks of many sizes, for training a learner that can answer any way and any shot."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from csn.episode import Episode
 
 
 class VariedSource:
-    """Batches of tasks; all tasks of a batch are of one size, 2 to `way` classes with 1 to `shot` examples each.
+    """Batches of tasks. All tasks of a batch have the same size: 2 to `way` classes with 1 to `shot` examples each.
 
-    Every way is as likely as any other; one shot comes most often, since that is where examples are dearest.
+    All ways are equally likely. One shot is the most frequent, because few examples are the hardest case.
     """
 
     def __init__(self, data: Dataset, split: Split, *, way: int, shot: int, queries: int, seed: int) -> None:

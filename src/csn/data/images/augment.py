@@ -1,4 +1,4 @@
-"""Random changes of images: a drawing as another hand might have placed it, a photograph as taken from elsewhere."""
+"""Random changes of images: a drawing is placed and drawn differently, a photograph is taken from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from torch import Tensor
 from csn.data.images.options import Redraw
 from csn.episode import Episode, Examples
 
-INK = 0.2  # what is darker belongs to a drawing, not to its paper
-LEAST, MOST = 0.5, 0.95  # of the frame that a drawing fills which is put anywhere
-NODES = 5  # on a side, between which a bent drawing is bent smoothly
+INK = 0.2  # a pixel with more ink than this belongs to the drawing, not to the paper
+LEAST, MOST = 0.5, 0.95  # the part of the frame that a drawing fills after `placed_anywhere`
+NODES = 5  # nodes per side of the grid of random displacements that bends a drawing smoothly
 _PART: ContextVar[tuple[int, int, int] | None] = ContextVar("part", default=None)
 
 
 @contextmanager
 def share_of_step(first: int, stop: int, of: int) -> Iterator[None]:
-    """The images are those of tasks first ... stop - 1 of `of`, and are changed as they would be among all."""
+    """Inside this context, images belong to tasks first ... stop - 1 of `of`.
+
+    They are changed exactly as they would be if all tasks were changed together.
+    """
     token = _PART.set((first, stop, of))
     try:
         yield
@@ -30,7 +33,7 @@ def share_of_step(first: int, stop: int, of: int) -> Iterator[None]:
 
 
 def random_numbers(draw: Callable[..., Tensor], *shape: int, images: int, device: torch.device) -> Tensor:
-    """Random numbers, `draw(*shape)`; axis `images` has one place for each image."""
+    """Random numbers, `draw(*shape)`. Axis `images` has one entry per image."""
     if (part := _PART.get()) is None:
         return draw(*shape, device=device)
     first, stop, of = part
@@ -40,17 +43,21 @@ def random_numbers(draw: Callable[..., Tensor], *shape: int, images: int, device
 
 
 def augment(episode: Episode, strength: float) -> Episode:
-    """Each image of every task changed on its own; labels stay."""
+    """Change each image of every task at random. Labels stay the same."""
     support, query = (Examples(augmented(part.x, strength), part.y) for part in (episode.support, episode.query))
     return Episode(support, query, episode.way, check=False)
 
 
 def augmented(images: Tensor, strength: float, redraw: Redraw = "pen", bend: float = 0.0) -> Tensor:
-    """(..., channels, h, w) -> the same, each image turned, scaled, slanted and moved on its own.
+    """Turn, scale, slant and move each image at random: (..., channels, h, w) -> the same shape.
 
-    Drawings (one channel) get another pen too, photographs are seen in a mirror half of the time.
-    redraw: of drawings, the "same" pen, another "pen", or "any" pen, size and place.
-    bend: of drawings, how far their strokes are bent, as `affine` says.
+    Drawings (one channel) may get another pen too. Half of the photographs are mirrored.
+
+    Args:
+        images: The images.
+        strength: The strength of the changes; see `affine`.
+        redraw: For drawings: the "same" pen, another "pen", or "any" pen, size and place.
+        bend: For drawings: how far strokes are bent; see `affine`.
     """
     if images.ndim < 3 or images.shape[-3] == 1:
         if redraw == "any":
@@ -67,10 +74,13 @@ def mirrored(images: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: float = 0.0) -> Tensor:
-    """(..., channels, h, w) -> the same shape; at strength 1 the spread is 9 degrees, 10 % and 3.5 % of the side.
+    """Random affine maps of images: (..., channels, h, w) -> the same shape.
 
-    padding: what there is beyond the edge, "zeros" (paper) or a "reflection".
-    bend: spread of a smooth displacement (an elastic distortion), in units of 3.5 % of the side; 0 for none.
+    Args:
+        images: The images.
+        strength: At 1, the standard deviations are 9 degrees, 10 % of the size and 3.5 % of the side.
+        padding: What is beyond the edge: "zeros" (paper) or a "reflection".
+        bend: Spread of a smooth displacement (an elastic distortion), in units of 3.5 % of the side; 0 for none.
     """
     if images.ndim < 4:
         raise ValueError(f"only images can be augmented, got {tuple(images.shape)}: set train.augment=0")
@@ -121,7 +131,7 @@ def placed_anywhere(images: Tensor) -> Tensor:
     size, across, down, stays = random_numbers(torch.rand, 4, n, images=1, device=images.device)
     side = torch.maximum((right - left) * w, (bottom - top) * h) / max(h, w)  # of the ink, 2 is the frame
     zoom = (side / 2 / (LEAST + (MOST - LEAST) * size)).clamp(0.25, 2.0)  # of the frame that is looked at
-    # The frame is looked at from where the ink fits into it: its centre is the ink's, moved by what room there is.
+    # The new frame is centred at the ink, then moved at random as far as the ink stays inside.
     room_x, room_y = (zoom - (right - left) / 2).clamp_min(0), (zoom - (bottom - top) / 2).clamp_min(0)
     x = (left + right) / 2 + room_x * (2 * across - 1)
     y = (top + bottom) / 2 + room_y * (2 * down - 1)
@@ -141,9 +151,11 @@ def _extent(inked: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def any_pen(images: Tensor) -> Tensor:
-    """(..., channels, h, w), ink on 0 -> by a thin, wide, soft or coarse pen, faint or strong; each its own.
+    """Redraw each image with a random pen: (..., channels, h, w), ink on 0 -> the same shape.
 
-    A third keeps its pen. A coarse picture is one of few pixels, made larger.
+    A pen is thin, wide, soft or coarse, and faint or strong.
+
+    A third of the images keep their pen. A coarse image is shrunk to few pixels and enlarged again.
     """
     flat = images.flatten(0, -4)
     n, side = len(flat), flat.shape[-1]

@@ -18,7 +18,7 @@ from csn.data.images.options import FORMATS
 
 MAX_BYTES = 64 << 20  # of one file, before it is read
 MAX_PIXELS = 32_000_000  # of one image, before it is decoded
-# One row per file: what its bytes are, how large the image was, and why it could not be read (empty if it could).
+# One row per file: the digest of its bytes, the size of the image, and why it could not be read (empty if it could).
 # digest: UNREAD if another try may succeed, DAMAGED if the bytes of a member of an archive are lost.
 RECORD = np.dtype([("digest", "V16"), ("width", "u4"), ("height", "u4"), ("why", "S160")])
 UNREAD, DAMAGED = bytes(16), b"damaged".ljust(16)
@@ -62,7 +62,7 @@ def reason(error: Exception) -> str:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the machine failed, rather than the file: what the system reports has a number."""
+    """Whether the machine failed and not the file. Errors that the system reports have a number."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
@@ -84,15 +84,15 @@ def _archive(path: str) -> zipfile.ZipFile:
 
 
 def close_archives() -> None:
-    """Forget opened archives: a file of the same name may be another one next time."""
+    """Close opened archives, because another file may have the same name next time."""
     _archive.cache_clear()
 
 
 def decode(content: bytes, size: int) -> tuple[np.ndarray, int, int]:
     """(3, size, size) uint8 in RGB, and width and height before resizing.
 
-    The whole image is fitted to the square, as in the lists of Mini-ImageNet that circulate; photographs are turned
-    upright, grey ones get three equal channels, transparency is dropped.
+    The whole image is fitted to the square, as in the usual copies of Mini-ImageNet. Photographs are turned upright,
+    grey images get three equal channels, and transparency is dropped.
     """
     pillow, operations = require("PIL.Image"), require("PIL.ImageOps")
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Which image files there are, of which class and split: folders, zip archives and CSV lists as people have them.
+"""Lists image files with their class and split, from folders, zip archives and CSV lists in the usual layouts.
 
     train/ val/ test/      a folder (or zip archive) per split with a folder per class
     <class>/ <class>/ ...  a folder per class; the classes are split by a seed
@@ -34,20 +34,20 @@ SPLIT_NAMES: dict[str, Split] = {
     "test": "test",
     "testing": "test",
 }
-SHARES = (0.64, 0.16)  # of the classes, for training and validation, where a seed splits them; as in Mini-ImageNet
+SHARES = (0.64, 0.16)  # the parts of the classes for training and validation if a seed splits them, as in Mini-ImageNet
 LEAST_CLASSES = 6  # two for each split
 SPLIT_SEED = 2018
 
 
 class Problem(NamedTuple):
-    """Something wrong with a set of images. where: a file, a class or a folder."""
+    """A problem of a set of images. where: a file, a class or a folder."""
 
     where: str
     why: str
 
 
 class Member(NamedTuple):
-    """A file of a folder or archive: its name in there, its place, and a stamp that changes with its content."""
+    """A file of a folder or archive: its name inside it, its place, and a stamp that changes with its content."""
 
     name: str
     place: Place
@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
 
 class ImageFile(NamedTuple):
-    """An image of a class: its name for people, its place, stamp, class and split."""
+    """An image of a class: the name to show, and its place, stamp, class and split."""
 
     name: str
     place: Place
@@ -66,7 +66,7 @@ class ImageFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The images found, sorted by split, class and name; what is wrong with others; files that are no images."""
+    """The images found, sorted by split, class and name; problems with other images; and files that are not images."""
 
     images: tuple[ImageFile, ...]
     problems: tuple[Problem, ...]
@@ -92,7 +92,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
         if first.place.member is None:
             by_name = named_members(Path(first.place.path).parents[first.name.count("/")], rows)
         images, problems = _from_rows(rows, by_name, ", ".join(lists[split] for split in SPLITS))
-        # Copies in folders of splits often keep the lists they were made from, whose files are no longer beside them.
+        # Copies in folders of splits often still have the lists they were made from, but not the files of the lists.
         if images or not {SPLIT_NAMES.get(_top(member)) for member in pictures} >= set(SPLITS):
             return _listing(images, problems if first.place.member is None else [*outside, *problems], ignored)
     images, problems = _from_folders(pictures, path, seed)
@@ -130,7 +130,7 @@ def list_members(path: Path) -> tuple[list[Member], list[Problem]]:
 
 
 def named_members(folder: Path, rows: Iterable[tuple[str, str, Split]]) -> dict[str, Member]:
-    """The files that a list names, in its folder or in archives there; nothing else in that folder is looked at."""
+    """The files that a list names, in its folder or in archives there. No other file of the folder is read."""
     folder = folder.resolve()
     found: dict[str, Member] = {}
     archives: set[str] = set()
@@ -146,10 +146,11 @@ def named_members(folder: Path, rows: Iterable[tuple[str, str, Split]]) -> dict[
 
 
 def _files(folder: Path, problems: list[Problem], above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The files below a folder in order, through links to folders too, but for hidden ones.
+    """The files below a folder in order, without hidden ones. Links to folders are followed.
 
-    problems: takes folders that cannot be read. above: the folders that lead here, as they are without links; a link
-    back to one of them is not followed.
+    Args:
+        problems: A list to which folders that cannot be read are added.
+        above: The folders above this one, with links resolved. A link back to one of them is not followed.
     """
     here = folder.resolve()
     if here in above:
@@ -174,7 +175,7 @@ def _member(name: str, file: Path) -> Member:
 
 
 def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
-    """The files of a zip archive. Nothing is ever extracted, yet a name that leads out of it is refused."""
+    """The files of a zip archive. Nothing is extracted, but a name that leads out of the archive is still refused."""
     members, problems = [], []
     try:
         with zipfile.ZipFile(path) as archive:
@@ -234,7 +235,7 @@ def read_csv(
 def _from_rows(
     rows: Iterable[tuple[str, str, Split]], by_name: Mapping[str, Member], list_name: str
 ) -> tuple[list[ImageFile], list[Problem]]:
-    """Images named by a CSV: beside it, or in a folder `images`. One that is named again stays what it was first."""
+    """The images that a CSV names, in its folder or in a folder `images`. Of two lines for a file, the first counts."""
     images, problems = [], []
     seen: set[Place] = set()
     for file, label, split in rows:
@@ -282,7 +283,7 @@ def _from_folders(pictures: list[Member], path: Path, seed: int) -> tuple[list[I
 
 
 def split_classes(classes: set[str], where: object, seed: int = SPLIT_SEED) -> dict[str, Split]:
-    """64 % of the classes for training, 16 % for validation and 20 % to test, the same for the same names and seed."""
+    """Split the classes: 64 % train, 16 % val and 20 % test. The same names and seed give the same split."""
     if len(classes) < LEAST_CLASSES:
         raise ValueError(
             f"{where} has {len(classes)} folders of classes, and a split by seed takes {LEAST_CLASSES} or more, so "
@@ -308,12 +309,12 @@ def _listing(images: list[ImageFile], problems: list[Problem], ignored: list[str
 
 
 def _printable(name: str) -> str:
-    """A name for people: bytes that are no UTF-8, which no terminal takes, as \\xe9."""
+    """A name that a terminal can show: bytes that are not UTF-8 become escapes such as \\xe9."""
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _is_hidden(name: str) -> bool:
-    """Files that systems leave behind: .DS_Store, ._x.jpg, __MACOSX/."""
+    """Whether the system made this file: .DS_Store, ._x.jpg, __MACOSX/."""
     return any(part.startswith((".", "__MACOSX")) for part in name.split("/") if part != "..")
 
 
@@ -323,12 +324,12 @@ def _top(member: Member) -> str:
 
 
 def _below(folder: str, member: Member) -> Member:
-    """A member of folder.zip as a file of a folder, where the archive does not name that folder itself."""
+    """A member of folder.zip as a file of that folder, even if names in the archive do not begin with it."""
     return member if member.name.startswith(f"{folder}/") else member._replace(name=f"{folder}/{member.name}")
 
 
 def _without_root(members: list[Member]) -> list[Member]:
-    """Drop a folder that everything is in: archives often have one, named as they are."""
+    """Remove the outermost folder if everything is inside it. Archives often have one that is named like them."""
     while members and all("/" in member.name for member in members):
         root = members[0].name.partition("/")[0]
         if any(not member.name.startswith(f"{root}/") for member in members) or root.lower() in SPLIT_NAMES:
@@ -341,7 +342,7 @@ def _without_root(members: list[Member]) -> list[Member]:
 
 
 def _read(member: Member) -> bytes:
-    """The bytes of a list, which are no more than an image may have."""
+    """The bytes of a list. It may be as large as an image, but not larger."""
     try:
         return read_bytes(member.place)
     except Exception as error:  # damaged archives make zipfile and its decompressors raise almost anything

@@ -1,4 +1,4 @@
-"""Any folder, zip archive or CSV list of images as a data set, with a report of everything that is wrong with it."""
+"""Any folder, zip archive or CSV list of images as a data set, with a report of all its problems."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from csn.data.images.options import SIZE, BadFiles
 from csn.data.images.pixels import Decoded, decoded
 from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 
-LEAST_IMAGES = 2  # of a class: one to learn it from and one to ask for
-NAMED = 10  # problems that a message spells out
+LEAST_IMAGES = 2  # per class: one for the support and one query
+NAMED = 10  # problems that a message lists
 
 
 @dataclass(frozen=True)
 class ImageReport:
-    """What a set of images holds.
+    """What a set of images contains.
 
-    counts: split -> class -> readable images. sizes: (width, height) -> images, before resizing. problems: what a data
-    set cannot have, each with its file or class. duplicates: names of files with the same content in two splits.
-    ignored: files of other kinds.
+    counts: split -> class -> number of readable images.
+    sizes: (width, height) before resizing -> number of images.
+    problems: what must be corrected or skipped, each with its file or class.
+    duplicates: groups of names of files with the same content in two splits.
+    ignored: files that are not images.
     """
 
     counts: Mapping[Split, Mapping[str, int]]
@@ -49,10 +51,15 @@ def load_images(
 ) -> Dataset:
     """A data set of the images at `path`, x: (images, 3, size, size) uint8; csn.data.images.files says which layouts.
 
-    bad_files: at the first problem (an unreadable file, a class in two splits, a class of one image ...) stop with a
-    ValueError that names it, or skip what is concerned; `check_images` says what that would be. A class in two splits
-    stays in the first of them. seed: of the split of the classes, where there are no folders train, val and test.
-    progress(files done, files in all) is called while images are decoded for the first time.
+    Args:
+        path: A folder, zip archive or CSV list.
+        name: The name of the data set; by default that of the path.
+        size: Pixels per side.
+        bad_files: What happens at a problem, such as an unreadable file, a class in two splits or a class of one image.
+            "stop" raises a ValueError that names the problems. "skip" leaves out the files concerned; a class in two
+            splits stays in the first. `check_images` lists the problems.
+        seed: Seed of the split of the classes if there are no folders train, val and test.
+        progress: Called with (files done, files in all) while images are decoded for the first time.
     """
     path = Path(path)
     return dataset(
@@ -67,7 +74,7 @@ def load_images(
 def check_images(
     path: str | PathLike[str], *, size: int = SIZE, seed: int = SPLIT_SEED, progress: Progress | None = None
 ) -> ImageReport:
-    """What `load_images` would find; every file is read, and decoded ones are kept in the cache for it."""
+    """Report what `load_images` would find. Every file is read, and decoded images are cached for `load_images`."""
     listing = list_images(Path(path), seed=seed)
     return _report(listing, _read(listing, size, progress))
 
@@ -158,7 +165,7 @@ def _usable(images: Sequence[ImageFile]) -> Callable[[ImageFile], bool]:
 def _class_examples(
     name: str, split: Split, images: Sequence[ImageFile], keep: Callable[[ImageFile], bool], x: torch.Tensor
 ) -> ClassExamples:
-    """A split of the images, whose rows in x are consecutive; a view of the cache unless some have to be left out."""
+    """The images of one split. x is a view of the cache, unless some images must be left out."""
     of_split = [row for row, image in enumerate(images) if image.split == split]
     rows = [row for row in of_split if keep(images[row])]
     counts = Counter(images[row].label for row in rows)

@@ -1,7 +1,7 @@
-"""Mini-ImageNet as Ravi and Larochelle (2017) split it, from the user's copy, and a stand-in of the same shape.
+"""Mini-ImageNet in the split of Ravi and Larochelle (2017), from the user's copy, and a stand-in of the same shape.
 
-Its images are ImageNet's, whose terms do not let others pass them on, so nothing is downloaded. Three layouts
-circulate: class folders `train/ val/ test/`, one folder `images/` with `train.csv`, `val.csv`, `test.csv`, and three
+Its images are part of ImageNet, whose terms forbid others to pass them on, so nothing is downloaded. Three layouts
+are common: class folders `train/ val/ test/`, one folder `images/` with `train.csv`, `val.csv`, `test.csv`, and three
 pickled caches `mini-imagenet-cache-{train,val,test}.pkl`.
 """
 
@@ -37,10 +37,11 @@ PICKLES: dict[Split, str] = {split: f"mini-imagenet-cache-{split}.pkl" for split
 
 @dataclass(frozen=True)
 class Published:
-    """What a copy of a published set must hold.
+    """What a copy of a published set must contain.
 
-    classes: of each split, and the first 16 digits of the sha256 of their names (ImageNet's numbers, sorted, a line
-    each). folders: names it goes by in `CSN_DATA`.
+    classes: the number of classes of each split, and the first 16 digits of the sha256 of their names (ImageNet's
+        numbers, sorted, one per line).
+    folders: names of its folder in `CSN_DATA`.
     """
 
     name: str
@@ -110,9 +111,13 @@ def _load(
 
 
 def verify(data: Dataset, published: Published, path: Path, *, exact: bool = True) -> None:
-    """Raise ValueError unless there are the published numbers of classes and images, and the classes themselves.
+    """Raise ValueError unless a copy has the published classes, and the published numbers of classes and images.
 
-    exact: no image may be missing. Classes that are not named by ImageNet's numbers are only counted.
+    Args:
+        data: The copy.
+        published: What it must contain.
+        path: Where it is, for the message.
+        exact: No image may be missing. Classes that are not named by ImageNet's numbers are only counted.
     """
     for split, (number, digest) in published.classes.items():
         classes = data.splits[split]

@@ -25,10 +25,10 @@ Protocol = Literal["random", "background"]
 
 @dataclass(frozen=True)
 class Archive:
-    """One of the two official archives and what it must hold.
+    """One of the two official archives and what it must contain.
 
-    md5: of the official zip, held against a download. sha256: of the contents (`_decode` says how), held against any
-    copy, however it is packed.
+    md5: the md5 of the official zip, with which a download is compared.
+    sha256: the sha256 of the contents (see `_decode`), with which every copy is compared, however it is packed.
     """
 
     folder: str
@@ -73,16 +73,20 @@ def load_omniglot(
 ) -> Dataset:
     """Omniglot as classes of 20 drawings, x: (20 classes, 1, 28, 28) uint8, ink up to 255 on background 0.
 
-    protocol "random", the paper's: 1200 classes to train, 100 of which are kept for validation, and 423 to test, drawn
-    over all alphabets. "background": the authors' own split, 964 classes to train and 659 of other alphabets to test;
-    the five smallest background alphabets (81 classes) are kept for validation. Whole alphabets, because the test
-    classes come from unseen alphabets too; the smallest, as in Meta-Dataset, because they cost the fewest classes.
-
-    rotations: each training class turned by 90, 180 and 270 degrees (counterclockwise) is a class of its own,
-    `<Alphabet>/character05/rot090`. Splits are drawn before that, and validation and test classes are never turned.
-
     The archives (or folders) `omniglot/images_background` and `images_evaluation` are found in `CSN_DATA` or
-    downloaded; progress(bytes done, bytes in all) is called meanwhile. The decoded drawings are cached.
+    downloaded. The decoded drawings are cached.
+
+    The protocol "random" is the paper's. It draws classes from all alphabets: 1200 to train, 100 of which are kept for
+    validation, and 423 to test. "background" is the split of Omniglot's authors: 964 classes to train, and 659 classes
+    of other alphabets to test. Its validation classes are the five smallest background alphabets (81 classes). They are
+    whole alphabets, because test classes come from unseen alphabets too. They are the smallest, as in Meta-Dataset,
+    because these cost the fewest classes.
+
+    Args:
+        protocol: "random" or "background".
+        rotations: Each training class turned by 90, 180 and 270 degrees (counterclockwise) is another class,
+            `<Alphabet>/character05/rot090`. Validation and test classes are never turned.
+        progress: Called with (bytes done, bytes in all) during a download.
     """
     if protocol not in ("random", "background"):
         raise ValueError(f"the protocols of omniglot are 'random' and 'background', got {protocol!r}")
@@ -101,7 +105,7 @@ def load_omniglot(
 
 def _random_split(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of the train, val and test classes, drawn over all alphabets."""
-    # Sorted by a hash of seed and name: the same split for every version of numpy and every order of the files.
+    # Sorted by a hash of seed and name, so the split depends neither on NumPy's version nor on the order of files.
     hashes = [hashlib.sha256(f"{SPLIT_SEED}/{name}".encode()).hexdigest() for name in records["name"]]
     order = np.argsort(np.array(hashes))
     kept = TRAIN_CLASSES - VAL_CLASSES

@@ -1,4 +1,4 @@
-"""How images of the user's own are read."""
+"""How images of the user are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = {
     ".tif": "TIFF",
     ".tiff": "TIFF",
 }
-"""Kinds of image files that are read: endings of their names, and what Pillow calls them."""
+"""The kinds of image files that are read: the endings of their names, and Pillow's names of the formats."""
 FORMATS = tuple(dict.fromkeys(TYPES.values()))
 SIZE = 84
-"""Pixels on a side that images of the user's own are resized to."""
+"""Pixels per side to which images of the user are resized."""

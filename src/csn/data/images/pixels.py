@@ -1,8 +1,8 @@
 """The cache of decoded images: one memory-mapped array of bytes per set, decoded once by all cores.
 
-Two files under `arrays/` in the cache folder: a list with a record per image file, found by names, sizes and times of
-the files (so that a second start reads nothing else), and the pixels, found by the contents of the files. The pixels
-are mapped, not read: sets may be larger than memory.
+It has two files under `arrays/` in the cache folder. The first is a list with a record per image file. Its key is made
+from names, sizes and times of the files, so a second start reads no image. The second holds the pixels. Its key is made
+from the contents of the files. The pixels are memory-mapped, so sets may be larger than memory.
 """
 
 from __future__ import annotations
@@ -45,8 +45,13 @@ class Decoded(NamedTuple):
 def decoded(places: Sequence[Place], stamps: Sequence[str], size: int, progress: Progress | None = None) -> Decoded:
     """Images decoded and resized, from the cache if the same files were decoded before.
 
-    stamps: of each file something that changes with its content. progress(files done, files in all) is called
-    meanwhile. Files that the system could not read (no permission, a broken disk) are tried again the next time.
+    Files that the system could not read (no permission, a broken disk) are tried again the next time.
+
+    Args:
+        places: Where the files are.
+        stamps: For each file, a text that changes with its content.
+        size: Pixels per side.
+        progress: Called with (files done, files in all).
     """
     if size < 8 or size > 1024:
         raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
@@ -69,7 +74,7 @@ def mapped(path: Path, rows: int, size: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def new_pixels(rows: int, size: int) -> Iterator[Path]:
-    """A temporary file in the cache with room for `rows` images; it is deleted unless it was moved away."""
+    """A temporary file in the cache with room for `rows` images. It is deleted unless it was moved."""
     folder, length = cache_dir() / "arrays", rows * 3 * size * size
     path = folder / f"images.{os.getpid()}-{threading.get_ident()}.tmp"
     try:

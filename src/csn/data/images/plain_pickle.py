@@ -1,9 +1,9 @@
 """Pickled arrays, read by a stack machine that can call nothing.
 
-A pickle is a program that may import and call whatever it names, and NumPy's own constructors can be called so that
-they read memory of the file's choice. So nothing here is called on a file's behalf: the operations that build numbers,
-text and containers are carried out one by one, the few names that NumPy's arrays need are words that this module
-gives a meaning to, and every other name is refused unseen. The worst that a hostile file can do is not to load.
+A pickle is a program that may import and call anything, and even NumPy's own constructors can be made to read arbitrary
+memory. So this module never calls what a file names. It carries out only the operations that build numbers, text and
+containers. The few names that NumPy's arrays need are words to which this module gives a meaning, and every other name
+is refused. The worst that a hostile file can do is to fail to load.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy as np
 
 _DTYPE = re.compile(r"[<>|=]?[biuf]\d")
 _CORES = ("numpy.core", "numpy._core")  # NumPy 2 renamed its private module
-_KEYS = (str, bytes, int, float, bool, type(None))  # hashing a tuple of tuples can take for ever
+_KEYS = (str, bytes, int, float, bool, type(None))  # hashing nested tuples can take for ever
 
 
 class _Word(NamedTuple):
-    """A name that the file asks for, which stands for no object."""
+    """A name in the file. It does not stand for any object."""
 
     name: str
 
 
 class _Made:
-    """An array or dtype: the file asks for one first and gives its state afterwards. value: None until then."""
+    """An array or dtype. The file creates it first and sets its state afterwards; value is None until then."""
 
     def __init__(self, value: np.ndarray | np.dtype | None = None) -> None:
         self.value = value
@@ -174,7 +174,7 @@ def _word(module: Any, name: Any) -> _Word:
 
 
 def _plain(item: Any) -> Any:
-    """An item as the file's reader sees it: an array or dtype once it has its state."""
+    """An item as the reader gets it: the array or dtype itself, once its state is set."""
     if not isinstance(item, _Made):
         return item
     if item.value is None:
@@ -189,7 +189,7 @@ def _key(key: Any) -> Any:
 
 
 def _reduced(word: Any, arguments: Any) -> Any:
-    """What a word means with these arguments. Nothing is called but what is written here."""
+    """What a word means with these arguments. Only the code below is called."""
     if not isinstance(word, _Word) or type(arguments) is not tuple:
         raise ValueError("it calls what is no name")
     if word.name == "dtype":
@@ -238,7 +238,7 @@ def _ordered(dtype: np.dtype, state: tuple[Any, ...]) -> np.dtype:
 
 
 def _array(raw: Any, dtype: Any, shape: Any, *, fortran: bool) -> np.ndarray:
-    """An array over a copy of bytes, of which there must be as many as its shape says."""
+    """An array over a copy of bytes. Their number must fit the shape."""
     plain = type(shape) is tuple and len(shape) <= 32 and all(type(size) is int and 0 <= size < 2**48 for size in shape)
     if not isinstance(dtype, np.dtype) or not plain:
         raise ValueError("it has an array without a plain dtype and shape")
@@ -247,12 +247,12 @@ def _array(raw: Any, dtype: Any, shape: Any, *, fortran: bool) -> np.ndarray:
         raise ValueError(f"it has {len(content)} bytes for an array of {shape} of {dtype}")
     flat = np.frombuffer(content, dtype) if content else np.zeros(0, dtype)
     if dtype.kind == "b":
-        flat = flat.view(np.uint8) != 0  # any other byte is no truth value
+        flat = flat.view(np.uint8) != 0  # only 0 and 1 are valid booleans
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def _bytes(raw: Any) -> bytes:
-    """Bytes as Python 3 writes them, or the text as which protocol 2 and Python 2 do."""
+    """Bytes as Python 3 writes them, or the text that Python 2 and protocol 2 write instead."""
     if isinstance(raw, str):
         return raw.encode("latin1")
     if not isinstance(raw, bytes | bytearray):

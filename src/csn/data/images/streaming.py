@@ -1,9 +1,9 @@
 """Image sets that are larger than memory and disk cache: images are read and decoded when a task asks for them.
 
-A task is a function of (seed, i), so the images of later steps are known: threads decode them while the loop computes.
-What is kept is the steps that are decoded ahead, whatever the size of the set. It may be anything that
-csn.data.images.files lists, or tar archives of files `KEY.jpg` with their classes in `KEY.cls`, as WebDataset writes
-them; without those a file's folder is its class.
+A task is a function of (seed, i), so the images of later steps are known, and threads decode them while the loop
+computes. Memory holds only the images of the next steps, whatever the size of the set. The set may be anything that
+csn.data.images.files lists, or tar archives with files `KEY.jpg` and their classes in `KEY.cls`, as WebDataset writes
+them. Without `KEY.cls`, a file's folder is its class.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from csn.data.source import SPLITS, ClassExamples, Dataset, EpisodeSource, as_in
 from csn.data.varied import VariedSource
 from csn.episode import Episode
 
-AHEAD = 3  # steps that are decoded before they are asked for
-WORKERS = 4  # threads that decode; pillow lets others run meanwhile
+AHEAD = 3  # steps that are decoded in advance
+WORKERS = 4  # threads that decode; pillow lets other threads run meanwhile
 
 
 class Part(NamedTuple):
-    """A file in a tar archive: the archive, where its bytes begin, and how many they are."""
+    """A file in a tar archive: the archive, the offset of its bytes, and their number."""
 
     path: str
     offset: int
@@ -44,9 +44,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamedExamples(ClassExamples):
-    """Images that are decoded when they are asked for. x has their shape and type, and holds none of them.
+    """Images that are decoded when they are needed. x has their shape and type, but not their contents.
 
-    places: where each is. size: pixels on a side. pool: the threads that decode.
+    places: where each image is.
+    size: pixels per side.
+    pool: the threads that decode.
     """
 
     places: Sequence[Place | Part] = ()
@@ -70,7 +72,7 @@ class StreamedExamples(ClassExamples):
 
     @property
     def fingerprint(self) -> str:
-        """Of names and places: to read every image would take as long as training on it."""
+        """sha256 of names and places. Reading every image would take as long as training on all of them."""
         digest = hashlib.sha256(str([self.names, self.counts.tolist(), self.size]).encode())
         for place in self.places:
             digest.update(str(place._replace(path=Path(place.path).name)).encode(errors="surrogateescape"))
@@ -193,10 +195,10 @@ class AheadSource:
         return getattr(self.source, name)
 
     def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
-        """As of the source. The next batches are taken to be of as many tasks."""
+        """The batch of the source. Later batches are assumed to have the same number of tasks."""
         wanted = (first, tasks, part.start, part.stop)
         while self._waiting and self._waiting[0][0] != wanted:
-            self._waiting.popleft()[1].cancel()  # the training went on from elsewhere
+            self._waiting.popleft()[1].cancel()  # training did not ask for this batch next
         if not self._waiting:
             self._ask(first, tasks, part)
         _, found = self._waiting.popleft()

@@ -1,14 +1,14 @@
 """The embedded data set: handwritten characters made by random stroke programs, so that nothing is downloaded.
 
-An alphabet is a repertoire of strokes and a few habits. A character (a class) is a program: one to five strokes, most
-of them attached to an earlier one. A drawing (an example) is that program carried out by a shaky hand.
+An alphabet has a repertoire of strokes and a few habits. A character (a class) is a program of one to five strokes,
+most of which are attached to an earlier one. A drawing (an example) is the program executed by a shaky hand.
 
 The plane is complex, x + iy with y pointing down, and the box is one unit wide and centred at 0: a product turns and
 scales, a z + b conj(z) is any linear map. Shape letters: `c` characters, `e` drawings of each, `n` drawings in all, `S`
 strokes, `K` knots of a stroke, `P` points of a finished one.
 
-The same seed gives the same bytes everywhere: every class has its own stream of uniform numbers, and finished strokes
-are rounded to 1/256 pixel and rendered with + - * / and sqrt, so that the last bits of a machine's sine do not show.
+The same seed gives the same bytes on every machine. Every class has its own stream of uniform numbers. Finished strokes
+are rounded to 1/256 pixel and rendered with + - * / and sqrt, because the last bits of sine differ between machines.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ REPERTOIRE = 8  # strokes that the characters of an alphabet share
 KNOTS = 9  # points that define a stroke, joined by eight spans of equal length
 START, MIDDLE, END = 0, KNOTS // 2, KNOTS - 1
 
-# The split of an alphabet depends on its number alone, so that it stays when alphabets are added: of every twenty, one
-# is val and three are test, and the first five hold all three splits.
+# The split of an alphabet depends on its number alone, so it stays the same when alphabets are added. Of every twenty,
+# one is val and three are test. The first five contain all three splits.
 HELD_OUT: dict[int, Split] = {3: "test", 4: "val", 10: "test", 17: "test"}
 FEWEST_ALPHABETS = 5
 
@@ -94,7 +94,7 @@ def load_strokes(*, seed: int = 0, alphabets: int = 100, characters: int = 30, d
 
 
 class _Random:
-    """A stream of random numbers that are all made of uniform ones."""
+    """A stream of random numbers, all made from uniform ones."""
 
     def __init__(self, *key: int) -> None:
         self._rng = np.random.default_rng(key)
@@ -113,7 +113,7 @@ class _Random:
 
 
 class _Alphabet(NamedTuple):
-    """What its characters share: habits, and a repertoire of strokes that come again and again."""
+    """What the characters of an alphabet share: habits and a repertoire of strokes."""
 
     shares: list[float]  # of the kinds of strokes, summed up
     upright: float  # the part of the strokes that set out along an axis, not a diagonal
@@ -140,7 +140,7 @@ def _box(points: Points) -> tuple[complex, float]:
 
 
 def _alphabet(rng: _Random) -> _Alphabet:
-    """Habits first: the repertoire is made by them."""
+    """Draw the habits first, because the repertoire depends on them."""
     shares = list(accumulate(kind.share * (0.1 + rng.uniform() ** 2) for kind in _KINDS))
     habits = _Alphabet(shares, upright=rng.uniform(0.5, 1.0), busy=rng.uniform(2.7, 5.2))
     return habits._replace(repertoire=tuple(_stroke(rng, habits) for _ in range(REPERTOIRE)))
@@ -214,7 +214,7 @@ def _draw(program: _Program, whole: Points, each: Points) -> Points:
         size = np.minimum(1, np.abs(plan - plan.mean(1, keepdims=True)).max(1) / 0.2)  # small strokes wobble less
         wobble = size[:, None, None] * shake * (numbers[..., :3] @ parabolas)
         turned = ((plan - pivot)[:, None] + wobble) * np.exp(0.1 * numbers[..., 3:4])
-        # An attached stroke goes to where its parent was really drawn, a free one to its own plan; both miss a little.
+        # An attached stroke aims at where its parent was really drawn, a free one at its plan. Both miss a little.
         place = drawn[row, :, parent, program.contact[:, s]][..., None]
         miss = np.where(parent == s, 0.7, 0.3)[:, None, None] * shake * numbers[..., 4:]
         drawn[:, :, s] = place + turned + miss

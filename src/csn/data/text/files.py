@@ -1,4 +1,4 @@
-"""Text of the user's own, one sentence a line, and the King James text that installs as a package."""
+"""Text files of the user, with one sentence per line, and the King James text that installs as a package."""
 
 from __future__ import annotations
 
@@ -30,10 +30,16 @@ def load_text(
 ) -> Dataset:
     """A data set of blanked words (csn.data.text.sentences) from one or more text files of one sentence a line.
 
-    Words are what white space separates, taken as they are: lower-case the text and cut off punctuation beforehand if
-    you want that. test_words: the words themselves, or how many to draw of those that occur in 6 to 100 sentences; by
-    default a tenth of these, at most 1000, and a fifth as many for validation. options: those of `text_dataset`; a
-    word in a single training sentence is out of vocabulary by default, so that training meets unknown words too.
+    White space separates words, and words are used as they are. Lower-case the text and remove punctuation beforehand
+    if you want that.
+
+    Args:
+        paths: One file or several.
+        name: The name of the data set; by default that of the first file.
+        test_words: The words themselves, or how many to draw from the words that occur in 6 to 100 sentences. The
+            default is a tenth of these words, at most 1000, and a fifth as many for validation.
+        options: Options of `text_dataset`. By default, a word in a single training sentence is out of vocabulary, so
+            that training meets unknown words too.
     """
     files = _files(paths)
     return held_out_dataset(name or files[0].name.partition(".")[0], _all_sentences(files), test_words, **options)
@@ -58,7 +64,7 @@ def _all_sentences(files: Sequence[Path]) -> list[list[str]]:
 def held_out_dataset(
     name: str, sentences: Sentences, test_words: int | Collection[str] | None = None, **options: Any
 ) -> Dataset:
-    """`text_dataset` for a text whose test words are yet to be drawn; `load_text` says how."""
+    """`text_dataset`, with test words drawn as `load_text` describes."""
     seed = {"seed": options["seed"]} if "seed" in options else {}
     if test_words is None or isinstance(test_words, int):
         counts = sentence_counts(sentences)

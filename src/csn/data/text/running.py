@@ -1,4 +1,4 @@
-"""Whole sentences for a language model: all of a text, the held-out words and their sentences included."""
+"""Whole sentences for a language model: all of a text, including held-out words and their sentences."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from csn.data.source import Dataset
 from csn.data.text.sentences import MARKERS
 from csn.networks.sentences import PAD, UNKNOWN
 
-LONGEST = 100  # words of a sentence; what is beyond is cut
-VALIDATION_EVERY = 20  # of a text without validation sentences of its own, every 20th is one
+LONGEST = 100  # words of a sentence; further words are cut off
+VALIDATION_EVERY = 20  # if a text has no validation sentences, every 20th sentence becomes one
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,13 @@ class RunningText:
 def running_text(
     tasks: Dataset, train: Sequence[Sequence[str]], val: Sequence[Sequence[str]] | None = None
 ) -> RunningText:
-    """Sentences as ids of the vocabulary of `tasks`; without validation sentences, every 20th of the others is one."""
+    """Sentences as ids of the vocabulary of `tasks`.
+
+    Args:
+        tasks: Few-shot tasks from the same text.
+        train: Training sentences.
+        val: Validation sentences; None takes every 20th training sentence.
+    """
     if tasks.vocabulary is None:
         raise ValueError(f"{tasks.name} has no words: a language model needs a text")
     if val is None:

@@ -1,19 +1,19 @@
 """Few-shot language modelling (section 4.2): an example is a sentence with one word blanked, its class is that word.
 
-Words of three kinds: *test words* are given, *validation words* are drawn, all others may be training classes. A
-sentence that holds a test or validation word (a held-out word) is no part of the training text. The vocabulary is made
-from the training text alone, so held-out words, and words that occur beside them only, are out of vocabulary. Each word
-out of vocabulary has a negative number of its own: networks read them all as UNKNOWN, but a key may see that support
-and query share one.
+There are three kinds of words. *Test words* are given, *validation words* are drawn, and all others may be training
+classes. Test and validation words are held out: a sentence with such a word is not part of the training text. The
+vocabulary is made from the training text alone. So held-out words, and words that occur only next to them, are out of
+vocabulary. Each word out of vocabulary has its own negative number. Networks read all of them as UNKNOWN, but a key may
+see that support and query share one.
 
-A held-out sentence is an example once: of the rarest of its held-out words, counted in sentences. So no sentence is
-both support and query in a validation or test task, not even under two different words (Vinyals et al. 2016 fill
-support and query with sentences that do not overlap), none is in two splits, and rare words lose the least. A training
-sentence is an example of every training word in it, or little text would be left: there a task may meet it twice, under
-two words. All that gives away is that the answer is not the other word.
+A held-out sentence is an example only once, of its rarest held-out word, counted in sentences. So no sentence is in two
+splits, and rare words lose the fewest sentences. No sentence is both support and query of a validation or test task,
+not even under two different words (in Vinyals et al. 2016 support and query do not overlap either). A training sentence
+is an example of every training word in it, because little text would be left otherwise. So a training task may contain
+it twice, under two words. That reveals only that the answer is not the other word.
 
-Sentences that occur again word for word are taken once (or a support could hold its query), and those of one word,
-which have nothing around the blank, not at all.
+Identical sentences are used once, because a support could contain its query otherwise. Sentences of one word are left
+out, because nothing surrounds the blank.
 
 Shape letters: `r` examples, `T` = 2 reach + 1 steps.
 """
@@ -67,21 +67,32 @@ def text_dataset(
 ) -> Dataset:
     """Sentences as classes of blanked words, x: (r, T) int64 word numbers; PAD, BLANK and UNKNOWN, then the words.
 
-    Words out of vocabulary are -1, -2, ... outside the training text, which hides the held-out words it may hold.
+    Outside the training text, words out of vocabulary are -1, -2, ... In the training text, held-out words are hidden.
 
-    more: sentences that held-out examples may come from but training text may not. val_words: how many are drawn with
-    `seed` among the words in val_range[0] to val_range[1] sentences; each costs its sentences of training text.
-    never: words that are no class. class_min: sentences a training class needs, at least shot + queries of any use.
-    vocabulary_min: training sentences that a word in the vocabulary needs. vocabulary "all": made from all the text
-    instead, for a language model that knows the held-out words; splits, examples and their order stay the same.
-    held_out_from "more": only sentences of `more` are held-out examples, for whoever has read `sentences`; words and
-    training text stay the same. training_text "masked": all of `sentences` with the held-out words UNKNOWN, not only
-    those that are free of them: far more text, which shows what surrounds a held-out word. It needs held-out examples
-    from "more", or training would have read them.
+    A row has the words up to `reach` steps before and after the blank. Words further away are cut off, and PAD fills
+    the places beyond the sentence. The blank is at step `reach`. If the blanked word occurs again in its sentence, it
+    is UNKNOWN there, as a held-out word would be anyway. So every row has exactly one BLANK, and nothing reveals the
+    word.
 
-    A row holds the words at most `reach` before and after the blank, PAD where the sentence has none; what is further
-    away is cut. The blank is at step `reach`. A word that occurs again in its sentence is blanked the first time and
-    UNKNOWN after that, which a held-out word would be anyway: exactly one BLANK in a row, and nothing gives it away.
+    Args:
+        name: The name of the data set.
+        sentences: The text, as lists of words.
+        test_words: The classes of the test split.
+        more: Sentences that may be held-out examples but not training text.
+        val_words: How many validation words to draw. Each removes its sentences from the training text.
+        val_range: The least and most sentences in which a validation word occurs.
+        seed: Seed of the draw of validation words.
+        never: Words that are never a class.
+        class_min: The least sentences of a training class. Below shot + queries, a class is of no use.
+        vocabulary_min: The least training sentences of a word in the vocabulary.
+        vocabulary: "all" to make the vocabulary from all the text, for a language model that knows the held-out words.
+            Splits, examples and their order stay the same.
+        held_out_from: "more" to take held-out examples from `more` only, for models that have read `sentences`. Words
+            and training text stay the same.
+        training_text: "masked" to train on all of `sentences`, with held-out words UNKNOWN. That is far more text, and
+            it shows what surrounds a held-out word. It needs held_out_from "more", because training would otherwise
+            have read the held-out examples.
+        reach: Words on either side of the blank.
     """
     _check_numbers(reach=(reach, 1), class_min=(class_min, 2), vocabulary_min=(vocabulary_min, 1))
     _check_choices(vocabulary, held_out_from, training_text)
@@ -128,9 +139,10 @@ def draw_words(
     never: Collection[str] = (),
     purpose: str = "test",
 ) -> tuple[str, ...]:
-    """`number` words, sorted, drawn from those that occur in sentences[0] to sentences[1] sentences, not from `never`.
+    """Draw `number` words from those that occur in sentences[0] to sentences[1] sentences and are not in `never`.
 
-    The first ones by a hash of seed and word: the same draw whatever the version of NumPy or the order of the text.
+    The result is sorted. Words are chosen by a hash of seed and word, so the draw depends neither on the version of
+    NumPy nor on the order of the text.
     """
     least, most = sentences
     passed = {*never, *MARKERS}
@@ -150,7 +162,7 @@ def sentence_counts(sentences: Sentences) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Text:
-    """A text as numbers. Words are numbered as they come; a pair is a word in a sentence, at its first occurrence."""
+    """A text as numbers, with words numbered in order of appearance. A pair is a word's first place in a sentence."""
 
     words: tuple[str, ...]
     number: dict[str, int]  # of a word
@@ -164,7 +176,7 @@ class _Text:
 
     @classmethod
     def of(cls, sentences: Sentences, more: Sentences) -> _Text:
-        """Different sentences of two words or more, in the order in which they first occur."""
+        """A text of the different sentences with at least two words, in the order of their first occurrence."""
         unique = dict.fromkeys(tuple(sentence) for sentence in sentences if len(sentence) > 1)
         own = len(unique)
         unique.update(dict.fromkeys(tuple(sentence) for sentence in more if len(sentence) > 1))
@@ -196,7 +208,7 @@ class _Text:
         return dict(zip(self.words, self.frequency.tolist(), strict=True))
 
     def numbers(self, words: Iterable[str]) -> Ints:
-        """Numbers of those that occur."""
+        """The numbers of those words that occur in the text."""
         return np.array([self.number[word] for word in words if word in self.number], dtype=np.int64)
 
     def rarest(self, words: Ints) -> Ints:

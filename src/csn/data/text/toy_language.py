@@ -1,4 +1,4 @@
-"""The embedded text: a made-up language in which a word's neighbours tell what kind of word it is. No download.
+"""The embedded text: a made-up language in which the neighbours of a word tell what kind of word it is. No download.
 
 Every content word belongs to a kind (noun, verb, adjective) and a topic, neither of which its letters show. A sentence
 
@@ -9,7 +9,7 @@ topic of their noun, the preposition is that of the verb. Now and then any of th
 are the marker of a rare one, as in other texts. So a single sentence says a good deal about its blanked word, and what
 its neighbours have in common can be learned from other words.
 
-The same seed gives the same sentences everywhere: they are made of uniform numbers, one row for each.
+The same seed gives the same sentences on every machine: each sentence is made from one row of uniform numbers.
 """
 
 from __future__ import annotations
