@@ -20,7 +20,7 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from rich.console import Console
@@ -39,6 +39,7 @@ from csn.data.synthetic import FAMILIES, SIZE, Family
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import task_accuracies
 from csn.engine.origin import commit, origin
+from csn.episode import Episode
 from csn.learner import FewShotLearner
 from csn.networks.ffn import FFNOptions, MLPKey
 from csn.plots.drawing import png
@@ -105,19 +106,28 @@ def learner_of(arm: str, family: Family) -> FewShotLearner[Any]:
     return build(options, reads=(SIZE,), way=family.sizes.way, network=network, key=key, key_size=KEY)
 
 
-def train(learner: FewShotLearner[Any], family: Family, seed: int, seconds: float) -> int:
+class Tasks(Protocol):
+    """What draws tasks, as a `Family` does."""
+
+    def batch(self, seed: int, first: int, tasks: int) -> Episode:
+        """Tasks first ... first + tasks - 1 of a seed."""
+
+
+def train(
+    learner: FewShotLearner[Any], family: Tasks, seed: int, seconds: float, *, batch: int = BATCH, rate: float = RATE
+) -> int:
     """Adam with a cosine schedule over a fixed time; the number of tasks seen."""
-    optimizer = torch.optim.Adam(learner.parameters(), lr=RATE, fused=True)
+    optimizer = torch.optim.Adam(learner.parameters(), lr=rate, fused=True)
     started, tasks = time.process_time(), 0
     while (part := (time.process_time() - started) / seconds) < 1:
         for group in optimizer.param_groups:
-            group["lr"] = RATE * (1 + math.cos(math.pi * part)) / 2
+            group["lr"] = rate * (1 + math.cos(math.pi * part)) / 2
         optimizer.zero_grad(set_to_none=True)
-        loss = learner(family.batch(seed, tasks, BATCH)).loss
+        loss = learner(family.batch(seed, tasks, batch)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(learner.parameters(), 5.0)
         optimizer.step()
-        tasks += BATCH
+        tasks += batch
     return tasks
 
 
