@@ -54,6 +54,8 @@ def what_the_files_say() -> frozenset[str]:
         for name in ("characters", "drawings")
     )
     said = {in_words(*row["accuracy"]) for row in (*characters["rows"], *drawings["rows"])}
+    adaptation = json.loads((ROOT / "results/shifts/adaptation.json").read_text(encoding="utf-8"))
+    said |= {in_words(row["accuracy"], row["interval"]) for row in adaptation["rows"]}
     said |= {in_words(*share) for tasks in characters["unknown"]["tasks"].values() for share in tasks.values()}
     said |= {number for models in published().values() for cells in models.values() for number in cells.values()}
     for alike in on_same_tasks.values():

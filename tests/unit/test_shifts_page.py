@@ -53,6 +53,21 @@ def test_a_graft_takes_the_time_that_its_page_says():
         assert max(times) <= 1.1
 
 
+def test_ways_to_adapt_are_as_good_and_as_fast_as_the_page_says():
+    rows = json.loads((ROOT / "results" / "shifts" / "adaptation.json").read_text())["rows"]
+    page = (ROOT / "docs" / "graft.md").read_text(encoding="utf-8")
+    names = {"csn.graft, df": "`csn.graft`, direct feedback", "csn.graft, gradient": "`csn.graft`, gradient"}
+    assert len(rows) == 12
+    for way in {row["way"] for row in rows}:
+        cells = [
+            f"{100 * row['accuracy']:.2f} ± {100 * row['interval']:.2f} % | {row['milliseconds']:.1f} ms"
+            for shot in (1, 5)
+            for row in rows
+            if (row["way"], row["shot"]) == (way, shot)
+        ]
+        assert f"| {names.get(way, way)} | {' | '.join(cells)} |" in page
+
+
 def test_intervals_by_hand(study):
     """Of 1, 2 and 3: mean 2, standard deviation 1, and t = 4.303 of two degrees of freedom over the root of 3."""
     mean, half = study.mean_of([1.0, 2.0, 3.0])
