@@ -1,4 +1,4 @@
-"""Learners from named parts, from networks of one's own, or from a configuration."""
+"""Building learners from named parts, from your own networks, or from a configuration."""
 
 from __future__ import annotations
 
@@ -24,31 +24,23 @@ def build(
     key_size: int | None = None,
     **options: Any,
 ) -> FewShotLearner[Any]:
-    """A learner of named parts, or of networks of one's own.
+    """Build a learner from named parts or from your own networks.
 
-    Parameters
-    ----------
-    learner:
-        A name, or options such as `CSNOptions(...)`.
-    reads:
-        The shape of one example, or an `InputSpec` where examples are sentences.
-    way:
-        The largest number of classes to tell apart.
-    network:
-        The name or options of an architecture ("cnn" by default), or a `BaseLearner` of one's own.
-    key:
-        The name or options of a key function, or a module of one's own: (examples, *input) -> (examples, key_size).
-        By default one of the network's shape; a `BaseLearner` of one's own needs it.
-    key_size:
-        Numbers in a key of one's own; not every learner needs to know.
-    options:
-        Of the learner, where it is given by its name.
+    Args:
+        learner: A name, or options such as `CSNOptions(...)`.
+        reads: The shape of one example, or an `InputSpec` if examples are sentences.
+        way: The largest number of classes.
+        network: The name or options of an architecture ("cnn" by default), or your own `BaseLearner`.
+        key: The name or options of a key function, or your own module: (examples, *input) -> (examples, key_size). By
+            default, the key function has the network's shape. It must be given with your own `BaseLearner`.
+        key_size: Numbers in a key of your own module. Only some learners need it.
+        options: Options of the learner, if the learner is given by name.
     """
     if way < 2:
         raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
     if options and not isinstance(learner, str):
         raise ValueError(f"learner {learner.name!r} has its options already: leave out {', '.join(options)}")
-    keep_freed_memory()  # for a training loop of one's own, too
+    keep_freed_memory()  # also helps users' own training loops
     chosen: LearnerOptions = changed("learner", _options("learner", learner), options)
     for kind, part, used in (("network", network, chosen.uses_network), ("key", key, chosen.uses_key)):
         if part is not None and not used:
@@ -66,10 +58,10 @@ def build(
 
 
 def _options(kind: registry.PartKind, part: Any) -> Any:
-    """The default options of a part that is given by its name; anything else as it is."""
+    """Return the default options of a part that is given by name. Return anything else unchanged."""
     return default_options(kind, part) if isinstance(part, str) else part
 
 
 def build_learner(config: Config, spec: InputSpec) -> FewShotLearner[Any]:
-    """The learner that a configuration describes, for inputs of a kind and at most `data.way` classes."""
+    """Build the learner that a configuration describes, for the given input and at most `data.way` classes."""
     return build(config.learner, reads=spec, way=config.data.way, network=config.network, key=config.key)

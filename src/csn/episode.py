@@ -20,7 +20,11 @@ SupportOf = Literal["examples", "words"]
 class Examples:
     """Labelled examples of a batch of tasks: D_tau, or the queries (x_j, y_j).
 
-    x: (b, n, *input), y: (b, n) int64. Supports may be unbalanced: a class may have any number of examples.
+    A support may be unbalanced: each class may have any number of examples.
+
+    Args:
+        x: (b, n, *input).
+        y: (b, n) int64.
     """
 
     x: Tensor
@@ -46,10 +50,15 @@ class Examples:
 
 @dataclass(frozen=True)
 class Episode:
-    """A batch of tasks tau: their descriptions (support), unseen data (query) and the number of classes C (way).
+    """A batch of tasks tau.
 
-    Its numbers are checked here, once, so that a step on it never has to wait for a device to tell them.
-    check: leave that out for numbers that have been checked before.
+    Values are checked once, when an episode is made. Later steps then never wait for a device to check them.
+
+    Args:
+        support: The examples that describe the tasks.
+        query: The unseen examples.
+        way: The number of classes C.
+        check: Whether to check the values. False skips the check for values that were checked before.
     """
 
     support: Examples
@@ -75,7 +84,7 @@ class Episode:
         return self.support.x.shape[0]
 
     def split(self, tasks: int) -> Iterator[Episode]:
-        """The same tasks, at most so many at a time; itself where that is all of them."""
+        """Split the batch into episodes of at most this many tasks."""
         if tasks >= self.tasks:
             yield self
             return
@@ -96,7 +105,7 @@ def check_examples(examples: Examples, way: int, max_way: int) -> None:
 
 
 def check_support(support: Examples, way: int, max_way: int) -> None:
-    """What `check_examples` knows from shapes alone: all that is left to check in the support of an `Episode`."""
+    """Check everything that shapes reveal. Values in the support of an `Episode` have been checked already."""
     check_way(way, max_way)
     if len(support) == 0 or support.x.shape[0] == 0:
         raise ValueError("the support is empty: a task needs at least one labelled example")

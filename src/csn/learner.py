@@ -1,4 +1,4 @@
-"""FewShotLearner: what CSN and every baseline are."""
+"""FewShotLearner: the common interface of CSN and every baseline."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from torch import Tensor, nn
 from csn.episode import Episode, Examples, SupportOf
 
 Task = TypeVar("Task")
-"""Whatever a learner makes of a support set. State lives here, never in the module."""
+"""The description of a task that a learner derives from a support set. It holds the state; the module holds none."""
 
 Encoded = Sequence[Tensor]
-"""What a learner works out of examples before it knows their task, one row per example in each of the tensors."""
+"""Task-independent encodings of examples. Each tensor has one row per example."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a learner reads.
+    """The input of a learner.
 
-    shape: of one example; three numbers (channels, height, width) mean images, one channel means ink.
-    vocabulary: the words of a learner that reads word ids, or how many they are.
+    Args:
+        shape: The shape of one example. Three numbers (channels, height, width) mean images. One channel means ink.
+        vocabulary: The words, or their number, if the learner reads word ids.
     """
 
     shape: tuple[int, ...]
@@ -34,51 +35,56 @@ class InputSpec:
 
     @property
     def is_image(self) -> bool:
-        """Images, kept as bytes."""
+        """Whether examples are images, which are stored as bytes."""
         return len(self.shape) == 3 and self.vocabulary is None
 
     @property
     def words(self) -> int:
-        """The number of words; 0 where there are none."""
+        """The number of words, or 0 without a vocabulary."""
         return self.vocabulary if isinstance(self.vocabulary, int) else len(self.vocabulary or ())
 
 
 class EpisodeOutput(NamedTuple):
-    """loss: () the task loss of section 2.2, averaged over queries; logits: (b, m, way)."""
+    """The result of a batch of tasks.
+
+    Args:
+        loss: The task loss of section 2.2, averaged over queries, ().
+        logits: (b, m, way).
+    """
 
     loss: Tensor
     logits: Tensor
 
 
 class FewShotLearner(nn.Module, ABC, Generic[Task]):
-    """Describes a task from its support, then predicts its queries, each on its own.
+    """A learner that describes a task from its support, then predicts each query independently.
 
-    A subclass says here what else it can do; nothing is guessed from its attributes.
+    A subclass declares its further abilities with the attributes below.
     """
 
     way: int
     """The largest number of classes C it can tell apart."""
     support_of: ClassVar[SupportOf] = "examples"
-    """What a support shows it: examples of the classes, or their names (an oracle)."""
+    """What the support contains: examples of the classes, or their names (an oracle)."""
     attends: ClassVar[bool] = False
-    """A task is one memory row per support example; `attend` says which rows an answer comes from."""
+    """Whether the task holds one memory row per support example, whose influence on an answer `attend` returns."""
     attention: str | None = None
-    """How it reads its memory, "soft" or "hard", if it has one."""
+    """How the memory is read, "soft" or "hard", or None without a memory."""
     passes: int = 1
-    """How often a support is described. After more than once, a row of memory depends on the other examples."""
+    """How often a support is described. With more than one pass, a memory row depends on the other examples too."""
     input_spec: InputSpec | None = None
-    """What it reads, if that is known."""
+    """The input, if it is known."""
 
     @abstractmethod
     def describe(self, support: Examples, way: int | None = None) -> Task:
-        """The description phase; `way` defaults to the largest label + 1."""
+        """Run the description phase. `way` defaults to the largest label + 1."""
 
     @abstractmethod
     def predict(self, x: Tensor, task: Task) -> Tensor:
         """The prediction phase: (b, m, *input) -> logits (b, m, way)."""
 
     def episode_logits(self, episode: Episode) -> Tensor:
-        """Both phases; a learner may override it where doing them together is cheaper."""
+        """Run both phases. A learner may override this if doing both together is cheaper."""
         return self.predict(episode.query.x, self.describe(episode.support, episode.way))
 
     @property
@@ -87,41 +93,51 @@ class FewShotLearner(nn.Module, ABC, Generic[Task]):
         return None
 
     def embed(self, x: Tensor) -> Tensor | None:
-        """What is compared: (examples, *input) -> (examples, d), or None if this learner compares nothing."""
+        """Embed examples, (examples, *input) -> (examples, d). None if this learner compares no embeddings."""
         network = self.embedding_network
         return None if network is None else network(x)
 
     def attend(self, x: Tensor, task: Task) -> Tensor | None:
-        """How much of each answer comes from each support example: (b, m, n), or None if that cannot be told."""
+        """The weight of each support example in each answer, (b, m, n), or None if it is unknown."""
         return None
 
     def encode(self, x: Tensor) -> Encoded | None:
         """Task-independent encodings of examples, one row each, or None if this learner has none.
 
-        In evaluation mode a test encodes an example once, however many of its tasks have it.
+        In evaluation mode, a test encodes each example once, even if many tasks contain it.
         """
         return None
 
     def answer(self, support: Encoded, labels: Tensor, queries: Encoded, way: int) -> Tensor:
-        """Both phases from encoded examples: (b, n, ...) each with labels (b, n), and (b, m, ...) -> (b, m, way)."""
+        """Run both phases on encoded examples.
+
+        Args:
+            support: (b, n, ...) each.
+            labels: (b, n).
+            queries: (b, m, ...) each.
+            way: The number of classes.
+
+        Returns:
+            Logits (b, m, way).
+        """
         raise NotImplementedError(f"{type(self).__name__} encodes no examples")
 
     def forward(self, episode: Episode) -> EpisodeOutput:
-        """Loss and logits of a batch of tasks: what the engine calls and DDP wraps."""
+        """Compute loss and logits of a batch of tasks. The engine calls this method, and DDP wraps it."""
         logits = self.episode_logits(episode)
         return EpisodeOutput(F.cross_entropy(logits.flatten(0, 1), episode.query.y.flatten()), logits)
 
 
 @contextmanager
 def out_of_inference_mode() -> Iterator[None]:
-    """Where gradients can be taken; results keep a graph, and its memory, only where the caller keeps graphs."""
+    """Leave torch's inference mode, so that gradients can be computed. Grad mode itself stays as the caller set it."""
     keeps_graph = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(keeps_graph):
         yield
 
 
 def ordinary(x: Tensor) -> Tensor:
-    """x without its history; a tensor of torch's inference mode, of which no graph may know, as a copy."""
-    if torch.compiler.is_compiling():  # which has its own view of inference mode, and breaks the graph at the question
+    """Detach x from the autograd graph. An inference tensor is copied, because no graph may use it."""
+    if torch.compiler.is_compiling():  # asking for inference mode would break the compiled graph
         return x.detach()
     return x.clone() if x.is_inference() else x.detach()

@@ -1,8 +1,9 @@
-"""An LSTM that reads, for each of very many coordinates on its own, a sequence of a few numbers and says one number.
+"""A coordinatewise LSTM: for each of very many rows, it reads a short sequence and outputs one number.
 
-Rules that turn the gradients of a network's weights into other weights are such functions: one row per weight, one set
-of LSTM weights for all. Rows go through the cache in chunks, laid out (features, rows), so that every operation runs
-along memory; all four gates take one sigmoid, tanh being 2 sigmoid(2 a) - 1. Nothing here changes a number.
+Meta learners use it to turn the gradients of a network's weights into other weights. There is one row per weight, and
+all rows share the weights of the LSTM. Rows are processed in chunks that fit into the cache, with the layout
+(features, rows), so every operation runs along memory. One sigmoid serves all four gates, since
+tanh(a) = 2 sigmoid(2 a) - 1.
 
 `R` rows, `T` steps, `k` numbers a step, `H` units. Gates are in torch's order: i, f, v, o.
 """
@@ -29,7 +30,7 @@ class State(NamedTuple):
 
 
 class CoordinateLSTM(nn.Module):
-    """One LSTM layer, the same for all rows, and a linear layer from its state to a number."""
+    """An LSTM layer that all rows share, and a linear layer from its state to one number."""
 
     def __init__(self, inputs: int, *, units: int = 20) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class CoordinateLSTM(nn.Module):
         self.output = nn.Linear(units, 1)
 
     def forward(self, sequence: Tensor) -> Tensor:
-        """(T, k, R) -> (R,), after the last step. The sequence is data: no gradient flows into it."""
+        """(T, k, R) -> (R,), after the last step. No gradient flows into the sequence."""
         states = []
         for chunk in sequence.split(CHUNK, dim=2):
             state = None
@@ -50,7 +51,7 @@ class CoordinateLSTM(nn.Module):
 
 
 def lstm_step(lstm: nn.LSTM, x: Tensor, state: State | None) -> State:
-    """One step of torch's LSTM of one layer, on rows that are columns: x (k, R) is data. None is the state 0."""
+    """Run one step of a one-layer torch LSTM. Each column of x (k, R) is a row. A state of None means 0."""
     W, U, *biases = lstm.parameters()
     weight = torch.cat([W, sum(biases).unsqueeze(1), U], dim=1)  # type: ignore[union-attr]
     if state is None:
@@ -60,7 +61,7 @@ def lstm_step(lstm: nn.LSTM, x: Tensor, state: State | None) -> State:
 
 
 class _Cell(torch.autograd.Function):
-    """x, 1 and h stand in one matrix, so that the gates take one product."""
+    """One step of the LSTM. x, 1 and h are stacked into one matrix, so one product computes all gates."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, h: Tensor, c: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

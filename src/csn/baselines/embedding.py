@@ -1,4 +1,4 @@
-"""What learners have in common that compare a query's embedding with those of the support.
+"""The common base of learners that compare the embedding of a query with those of the support.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding.
 """
@@ -35,11 +35,15 @@ class Embedded(NamedTuple):
 
 
 class EmbeddingLearner(FewShotLearner[Any]):
-    """One network embeds support and query; a subclass says what to keep of a support and how to compare with it.
+    """One network embeds support and query. A subclass defines what is kept of a support and how queries compare to it.
 
-    embedding: (examples, *input) -> (examples, d). temperature: None, or the initial value of a learned scale on the
-    comparison. A batch norm in the network takes its statistics from support and query together while training, and
-    from its running averages in evaluation, where each query is answered on its own.
+    In training, a batch norm in the network uses the joint statistics of support and query. In evaluation it uses its
+    running averages, so each query is answered independently.
+
+    Args:
+        embedding: (examples, *input) -> (examples, d).
+        way: The largest number of classes.
+        temperature: None, or the initial value of a learned scale on the comparison.
     """
 
     def __init__(self, embedding: nn.Module, way: int, *, temperature: float | None = None) -> None:
@@ -54,11 +58,11 @@ class EmbeddingLearner(FewShotLearner[Any]):
 
     @property
     def scale(self) -> Tensor | float:
-        """What the comparison is multiplied by."""
+        """The factor on the comparison."""
         return 1.0 if self.log_scale is None else self.log_scale.exp()
 
     def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Any:
-        """The Task to keep of a support: embeddings (b, n, d), labels (b, n). It has a field `embeddings`."""
+        """Make the Task of a support from embeddings (b, n, d) and labels (b, n). It needs a field `embeddings`."""
         return Embedded(embeddings, labels, way)
 
     @abstractmethod
@@ -113,9 +117,13 @@ def by_class(labels: Tensor, way: int) -> Tensor:
 
 
 def as_sequence(embeddings: Tensor, labels: Tensor, outputs: int, *, shuffled: bool) -> Tensor:
-    """A support as a sequence of embeddings with their labels, one-hot: (b, n, d) and (b, n) -> (b, n, d + outputs).
+    """Append one-hot labels to embeddings: (b, n, d) and (b, n) -> (b, n, d + outputs).
 
-    shuffled: the examples of every task in an order of its own.
+    Args:
+        embeddings: (b, n, d).
+        labels: (b, n).
+        outputs: Numbers in a one-hot label.
+        shuffled: Whether to shuffle the examples of each task independently.
     """
     x = torch.cat([embeddings, F.one_hot(labels, outputs).to(embeddings.dtype)], dim=-1)
     if not shuffled:

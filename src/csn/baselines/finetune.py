@@ -1,8 +1,9 @@
-"""Fine-tuning: a linear or cosine classifier fitted to the support by gradient descent, on a network that stays.
+"""Fine-tuning: gradient descent fits a linear or cosine classifier to the support. The network does not change.
 
-What anyone would try first (Chen et al., 2019, call them Baseline and Baseline++). The head of a task starts the same
-for all classes and is fitted by full-batch descent, whose gradients are written out: no autograd in the inner loop, all
-tasks at once, and neither the order of the support nor the numbering of its classes matters.
+This is the obvious first approach (Chen et al., 2019, call the variants Baseline and Baseline++). The head of a task
+starts the same for all classes and is fitted by full-batch gradient descent. The gradients are written out, so the
+inner loop needs no autograd and runs for all tasks at once. Neither the order of the support nor the numbering of the
+classes matters.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding.
 """
@@ -33,13 +34,19 @@ class FittedHead(NamedTuple):
 
 
 class FineTuned(EmbeddingLearner):
-    """The network is trained as a classifier of each task's classes: the head is fitted to the support as it will be in
-    test, then the network takes a step on the queries with that head held fixed. Nothing is differentiated through the
-    fitting, so nothing is learned about being fine-tuned: no meta-learning.
+    """A network with a head that is fitted to each support.
 
-    head: "linear" is W x + b from 0; "cosine" is scale * cos(w_c, x) from the class means. steps and rate: of the
-    descent; the rate is in units of the largest stable one, 1 / mean |x|^2, so that it does not depend on the scale of
-    the embeddings. temperature: initial scale of the cosine head, which training learns.
+    In training, the head is fitted to the support as in a test. The network then takes a step on the queries, with that
+    head held fixed. No gradient flows through the fitting, so this is no meta-learning.
+
+    Args:
+        embedding: (examples, *input) -> (examples, d).
+        way: The largest number of classes.
+        head: "linear" is W x + b, starting from 0. "cosine" is scale * cos(w_c, x), starting from the class means.
+        steps: Steps of gradient descent.
+        rate: The step size, in units of the largest stable one, 1 / mean |x|^2. It therefore does not depend on the
+            scale of the embeddings.
+        temperature: The initial scale of the cosine head, which is learned.
     """
 
     def __init__(

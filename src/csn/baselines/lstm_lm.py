@@ -1,8 +1,9 @@
 """The LSTM-LM oracle (Vinyals et al., 2016): a language model that was trained on the test words too.
 
-It is an upper bound and no few-shot learner. Of the support it is told which word each label stands for, and nothing
-else; it answers with the word that makes the query's sentence most probable. `V` words, `T` steps; PAD ends a sentence,
-and begins the next one.
+It is an upper bound, not a few-shot learner. From the support it learns only which word each label stands for. It
+answers with the word that makes the query's sentence most probable.
+
+Shapes: `V` words, `T` steps. PAD ends a sentence and begins the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from csn.episode import Examples, check_examples, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm, known
 
-SENTENCES_AT_ONCE = 64  # scored in one go: their logits are a hundred megabytes
+SENTENCES_AT_ONCE = 64  # scored at a time: their logits take a hundred megabytes
 
 
 class LanguageModel(FewShotLearner[Any]):

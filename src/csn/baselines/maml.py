@@ -1,11 +1,13 @@
 """MAML (Finn, Abbeel and Levine, 2017): an initialisation from which a few steps of gradient descent learn a task.
 
-`b` tasks, `n` support examples, `m` queries, `C` ways. A task's parameters are a value like any other: `torch.func`
-computes them as a function of the initialisation and vectorises that function over tasks, or a loop over tasks does.
+The parameters of a task are a function of the initialisation. `torch.func` computes this function and vectorises it
+over tasks. Where a loop over tasks is faster, a loop is used instead.
 
-No batch norm of running averages: a task's parameters come from a handful of examples. `network.norm` is "support",
-by whose statistics every query is answered on its own; "transductive", as published, where the queries of a task share
-theirs (`csn.networks.task_norm`); group norm; or none.
+Ordinary batch norm does not work here, because a task's parameters come from only a few examples. `network.norm` can
+be "support", which normalises each query independently; "transductive", as published, where the queries of a task share
+their statistics (`csn.networks.task_norm`); "group"; or "none".
+
+Shapes: `b` tasks, `n` support examples, `m` queries, `C` ways.
 """
 
 from __future__ import annotations
@@ -44,12 +46,18 @@ class Adapted(NamedTuple):
 
 
 class MAML(FewShotLearner[Adapted]):
-    """The network's own parameters are the initialisation theta.
+    """MAML. The network's own parameters are the initialisation theta.
 
-    network: (examples, *input) -> logits (examples, way). order: "second" differentiates through the inner steps;
-    "first" takes their gradients for constants (section 5.2). rate: the inner rate alpha stays at `inner_rate`, or
-    starts there and is learned, "one" for all parameters or one for "each" number (Meta-SGD: Li et al., 2017).
-    inner_steps: of gradient descent in training; test_steps: in evaluation, by default as many.
+    Args:
+        network: (examples, *input) -> logits (examples, way).
+        way: The largest number of classes.
+        inner_steps: Steps of gradient descent in training.
+        test_steps: Steps of gradient descent in evaluation. As many as in training by default.
+        inner_rate: The inner learning rate alpha, or its initial value.
+        rate: "fixed" keeps alpha at `inner_rate`. "one" learns one alpha for all parameters. "each" learns one for each
+            number of each parameter (Meta-SGD: Li et al., 2017).
+        order: "second" differentiates through the inner steps. "first" treats their gradients as constants
+            (section 5.2).
     """
 
     def __init__(

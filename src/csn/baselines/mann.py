@@ -51,11 +51,21 @@ class Recalled(NamedTuple):
 
 
 class MANN(EmbeddingLearner):
-    """units: of the LSTM controller. rows, row_size, heads: of the memory. decay: gamma.
+    """A memory-augmented network.
 
-    temperature: None for the softmax of raw cosines as printed, which over 128 rows is nearly uniform, or the initial
-    value of a learned scale on them. Order matters. In training the support is shuffled, so that no place in it comes
-    to stand for a label.
+    The order of the support matters. In training the support is shuffled, so that no position stands for a label.
+
+    Args:
+        embedding: (examples, *input) -> (examples, size).
+        way: The largest number of classes.
+        size: d.
+        units: Units of the LSTM controller.
+        rows: N, rows of the memory.
+        row_size: s, numbers in a row.
+        heads: h, heads that read and write.
+        decay: gamma.
+        temperature: None for the softmax of raw cosines as published, which is nearly uniform over 128 rows, or the
+            initial value of a learned scale on them.
     """
 
     def __init__(
@@ -157,8 +167,8 @@ class MANNOptions(LearnerOptions):
     def build(self, parts: Parts) -> MANN:
         """On the key function's outputs.
 
-        What embeddings of an untrained network have in common is larger than what tells them apart. A memory that is
-        read by cosines then finds every row alike, unless they are standardised.
+        The embeddings of an untrained network differ by less than they have in common. Without standardisation, all
+        rows of a memory that is read by cosines would look alike.
         """
         check_sizes(self, "units", "rows", "row_size", "heads")
         embedding = parts.key_function()

@@ -41,7 +41,7 @@ class QueryContext(nn.Module):
     def __init__(self, size: int, steps: int) -> None:
         super().__init__()
         self.steps = steps
-        # LSTM(f', [h, r], c) of eq. 3: the gates are linear in f', h and r, so r may as well stand beside f'.
+        # LSTM(f', [h, r], c) of eq. 3: the gates are linear in f', h and r, so r can be concatenated with f'.
         self.cell = nn.LSTMCell(2 * size, size)
 
     def forward(self, queries: Tensor, support: Tensor) -> Tensor:
@@ -59,8 +59,12 @@ class QueryContext(nn.Module):
 class MatchingNetwork(EmbeddingLearner):
     """P(y | x, S) = sum_i a(x, x_i) y_i, a the softmax of cosines (eq. 1 and section 2.1.1).
 
-    context_steps: 0 for embeddings that know only their own example, or K > 0 for full context embeddings (section
-    2.1.2) of size `size`. temperature: None for raw cosines as printed, or the initial value of a learned scale.
+    Args:
+        embedding: (examples, *input) -> (examples, size).
+        way: The largest number of classes.
+        size: d.
+        context_steps: K > 0 for full context embeddings (section 2.1.2), or 0 to embed each example independently.
+        temperature: None for raw cosines as published, or the initial value of a learned scale.
     """
 
     def __init__(

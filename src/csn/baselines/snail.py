@@ -1,11 +1,12 @@
 """SNAIL (Mishra et al., 2017; first called TCML): temporal convolutions and causal attention over a sequence.
 
-A task is a sequence of embedded support examples with their labels, a query its last element, without a label.
-Everything is causal: what happens at the support does not depend on the query. So the support is computed once, each
-layer leaves behind what a later element needs of it, and each query costs one element of the sequence, not n + 1.
+A task is a sequence of embedded support examples with their labels. A query is its last element, without a label. All
+layers are causal, so the support does not depend on the query and is computed once. Each layer keeps what a later
+element needs, so each query costs one element of the sequence instead of n + 1.
 
-`b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `c` features at a layer. Numbers of
-blocks and their sizes are those of programs that others wrote after their appendix for Omniglot.
+The numbers and sizes of the blocks follow third-party programs, which are based on the appendix for Omniglot.
+
+Shapes: `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `c` features at a layer.
 """
 
 from __future__ import annotations
@@ -98,11 +99,16 @@ class Sequence(NamedTuple):
 class SNAIL(EmbeddingLearner):
     """Attention, temporal convolutions, attention, temporal convolutions, attention, a linear layer to the classes.
 
-    size: d of the embedding. length: of the sequences it is laid out for (their NK + 1; by default one shot): dilations
-    1, 2, 4, ... until the convolutions see that far (theirs start at 2). Longer and shorter sequences work too.
-    filters: of a convolution. attention: sizes of keys and values of the three attentions.
+    The order of the support matters. In training the support is shuffled, so that no position stands for a label.
 
-    Order matters. In training the support is shuffled, so that no place in it comes to stand for a label.
+    Args:
+        embedding: (examples, *input) -> (examples, size).
+        way: The largest number of classes.
+        size: d.
+        length: The sequence length to cover, NK + 1 in the paper, way + 1 (one shot) by default. The dilations are
+            1, 2, 4, ... until the convolutions reach that far (in the paper they start at 2). Other lengths work too.
+        filters: Filters of a convolution.
+        attention: Sizes of keys and values of the three attentions.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Conditionally shifted neurons in any network: `graft` makes a learner of a network of one's own.
+"""Conditionally shifted neurons in any network: `graft` turns your own network into a learner.
 
-Named activation modules sigma become eq. 1, h = sigma(a) + sigma(beta), by hooks, and a named output layer becomes
-a + beta (hooks.py). The network answers as before wherever no learner runs it.
+Hooks (hooks.py) turn named activation modules sigma into eq. 1, h = sigma(a) + sigma(beta), and a named output layer
+into a + beta. Outside of the learner, the network behaves as before.
 """
 
 from __future__ import annotations
@@ -40,11 +40,17 @@ from csn.networks.tracing import split, with_modules
 
 
 class Grafted(BaseLearner):
-    """A network of one's own with conditionally shifted neurons.
+    """A user's own network with conditionally shifted neurons.
 
-    network: its module `layers[-1]` gives (examples, way) logits, the other layers are elementwise activations, in the
-    order in which they run. lower: what comes before it, run once for support and queries. frozen_statistics: batch
-    norms stay in evaluation mode.
+    Args:
+        network: The network.
+        layers: Names of the shifted modules, in the order in which they run. The last one gives logits (examples, way).
+            The others are elementwise activations.
+        way: The largest number of classes.
+        lower: A network that runs before `network`, once for support and queries.
+        input_spec: The expected input, or None if the input is not checked.
+        shift_rule: How shifts are added (`csn.core.neurons`).
+        frozen_statistics: Whether batch norms stay in evaluation mode.
     """
 
     def __init__(
@@ -78,7 +84,7 @@ class Grafted(BaseLearner):
         self._freeze_statistics()
 
     def train(self, mode: bool = True) -> Grafted:
-        """Training mode, but for batch norms with frozen statistics."""
+        """Set training mode, except for batch norms with frozen statistics."""
         super().train(mode)
         self._freeze_statistics()
         return self
@@ -90,7 +96,7 @@ class Grafted(BaseLearner):
                     module.eval()
 
     def check_input(self, x: Tensor) -> None:
-        """The shape that was said to be read, if any was."""
+        """Raise ValueError unless examples have the expected shape, if one was given."""
         if self.input_spec is not None and tuple(x.shape[1:]) != self.input_spec.shape:
             raise ValueError(
                 f"this network was grafted for inputs of shape {self.input_spec.shape}, got {tuple(x.shape[1:])}: "
@@ -98,12 +104,12 @@ class Grafted(BaseLearner):
             )
 
     def stem(self, x: Tensor) -> Tensor:
-        """What is below the network, or the examples themselves."""
+        """Run the lower network, or return the examples themselves."""
         x = self._fitting(x)
         return x if self.lower is None else self.lower(x)
 
     def stem_parts(self) -> tuple[nn.Module, ...]:
-        """What is below the network, if anything is."""
+        """Return the lower network, if there is one."""
         return () if self.lower is None else (self.lower,)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
@@ -120,7 +126,7 @@ class Grafted(BaseLearner):
         return BaseOutput(logits, tuple(call.preactivations))
 
     def layer_output(self, name: str, x: Tensor) -> Any:
-        """What a layer of the network gives for examples, without shifts; what is above it does not run."""
+        """Return the output of a layer, without shifts. The layers above it do not run."""
         call = Call(self._owner, x.shape[0], key=name)
         with calling(call):
             try:
@@ -130,13 +136,13 @@ class Grafted(BaseLearner):
         raise ValueError(f"the key layer {name!r} did not run in a pass through the network: name one that does")
 
     def _fitting(self, x: Tensor) -> Tensor:
-        """Examples in the precision of the network; word numbers as they are."""
+        """Convert examples to the precision of the network. Integer inputs such as word ids stay unchanged."""
         parameter = next(self.parameters(), None)
         return x.to(parameter.dtype) if parameter is not None and x.is_floating_point() else x
 
 
 class LayerKey(nn.Module):
-    """A layer of the grafted network as the key function; it shares all parameters with the base learner."""
+    """A layer of the grafted network used as the key function. It shares all parameters with the base learner."""
 
     def __init__(self, base: Grafted, name: str) -> None:
         super().__init__()
@@ -150,14 +156,14 @@ class LayerKey(nn.Module):
 
 
 class CheckedKey(nn.Module):
-    """A key function of one's own that is held to its promise: (examples, *input) -> (examples, d)."""
+    """A user's own key function, with its output checked: (examples, *input) -> (examples, d)."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """Keys as numbers of single precision or more."""
+        """Return keys in single precision or higher."""
         keys = self.network(x)
         if not isinstance(keys, Tensor) or keys.ndim < 2 or keys.shape[0] != x.shape[0] or not keys.is_floating_point():
             got = f"{keys.dtype} {tuple(keys.shape)}" if isinstance(keys, Tensor) else type(keys).__name__
@@ -179,29 +185,21 @@ def graft(
     frozen_statistics: bool = False,
     **options: Any,
 ) -> CSN:
-    """Conditionally shifted neurons in a network of one's own.
+    """Put conditionally shifted neurons into your own network.
 
-    Parameters
-    ----------
-    network:
-        (examples, *input) -> anything; parameters that require no gradient stay as they are.
-    layers:
-        Names of activation modules in the order in which they run, or patterns of them ("layer4.*"), and at last the
-        name of the output layer, which gives `way` numbers. Functional activations of a network that torch.fx can trace
-        have names too: the module they are in and the function, "layer4.0.relu", then "layer4.0.relu_1".
-    way:
-        The largest number of classes to tell apart.
-    key:
-        A key function, (examples, *input) -> (examples, d), or the name of a layer of the network.
-    reads:
-        The shape of one example, to be checked before every pass.
-    stem:
-        What is below the first shifted layer, to be run once for support and queries: a module that comes before the
-        network, or the name of a layer of a network that torch.fx can trace, everything up to it.
-    frozen_statistics:
-        Batch norms keep their running statistics.
-    options:
-        Of the learner (`CSNOptions`), such as conditioning="gradient" or temperature=10.0.
+    Args:
+        network: (examples, *input) -> anything. Parameters that require no gradient are not trained.
+        layers: Names of activation modules in the order in which they run, or patterns such as "layer4.*". The last
+            name must be the output layer, which gives `way` numbers. If torch.fx can trace the network, functional
+            activations have names too: the enclosing module and the function, such as "layer4.0.relu", then
+            "layer4.0.relu_1".
+        way: The largest number of classes.
+        key: A key function, (examples, *input) -> (examples, d), or the name of a layer of the network.
+        reads: The shape of one example. It is checked before every pass.
+        stem: The layers below the first shifted one, which run once for support and queries. Give a module that runs
+            before the network, or the name of the last of these layers if torch.fx can trace the network.
+        frozen_statistics: Whether batch norms keep their running statistics.
+        options: Options of the learner (`CSNOptions`), such as conditioning="gradient" or temperature=10.0.
     """
     chosen = _options(options)
     if way < 2:
@@ -230,9 +228,13 @@ def graft(
 
 
 def check_separate(base: Grafted, x: Tensor) -> None:
-    """Raise ValueError if a network in its present mode lets examples of a batch act on each other.
+    """Raise ValueError if examples of a batch influence each other in the network's present mode.
 
-    x: (examples, *input), two or more. Dropout is left out; running statistics are left as they were.
+    Dropout is switched off for the test. Running statistics do not change.
+
+    Args:
+        base: The grafted network.
+        x: (examples, *input), two or more examples.
     """
     trial = copy.deepcopy(base)
     for module in trial.modules():
@@ -261,7 +263,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _expanded(network: nn.Module, names: Sequence[str]) -> list[str]:
-    """Names with patterns replaced by the activation modules that they fit."""
+    """Replace patterns by the names of the activation modules that match."""
     modules = {name: module for name, module in network.named_modules() if name}
     found: list[str] = []
     for name in names:
@@ -293,7 +295,7 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 def _known(network: nn.Module, name: str) -> str:
-    """A module's name, or a ValueError that says the nearest one."""
+    """Return a module's name. Raise ValueError with the nearest name if there is no such module."""
     names = [known for known, _ in network.named_modules() if known]
     if name not in names:
         raise ValueError(registry.unknown("layer", name, names))

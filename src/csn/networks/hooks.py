@@ -1,7 +1,7 @@
-"""The hooks of a grafted network: what turns its activation modules into conditionally shifted neurons.
+"""The hooks of a grafted network, which turn its activation modules into conditionally shifted neurons.
 
 The hooks act only while a learner runs the network. Shifts and preactivations of a run live in a context variable, so
-that threads do not meet; outside of a run the hooks leave every output as it is.
+threads do not interfere with each other. Outside of a run, the hooks change nothing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,21 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 class Owner:
-    """What hooks and calls of one graft have in common; identity is all it has."""
+    """Identifies the graft to which hooks and calls belong. It holds no data."""
 
 
 @dataclass
 class Call:
     """One run of a grafted network.
 
-    shifts: of every layer, or None in the description phase. preactivations: a_t of the layers that have run. caught:
-    what the layer that serves as the key gave.
+    Args:
+        owner: The graft that is running.
+        examples: The number of examples.
+        shifts: beta_t of every layer, or None in the description phase.
+        preactivations: a_t of the layers that have run.
+        logits: The output, once the output layer has run.
+        key: The name of the layer that serves as the key, if its output is wanted.
+        caught: The output of that layer, once it has run.
     """
 
     owner: Owner
@@ -47,12 +53,12 @@ _CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("csn_graft",
 
 
 class ReachedKey(Exception):  # noqa: N818 - it is no error
-    """The layer that serves as the key has run: what is above it need not."""
+    """The layer that serves as the key has run, so the layers above it can be skipped."""
 
 
 @contextmanager
 def calling(call: Call) -> Iterator[None]:
-    """Let the hooks know of a run while it lasts."""
+    """Make a run visible to the hooks while it lasts."""
     token = _CALL.set(call)
     try:
         yield
@@ -61,26 +67,32 @@ def calling(call: Call) -> Iterator[None]:
 
 
 class Hook:
-    """Of one module: knows when a call of its own graft is under way."""
+    """A hook on one module. It acts only during calls of its own graft."""
 
     def __init__(self, owner: Owner, name: str) -> None:
         self.owner, self.name = owner, name
 
     def call(self) -> Call | None:
-        """The call under way, if it is of this graft."""
+        """Return the present call, if it belongs to this graft."""
         call = _CALL.get()
         return call if call is not None and call.owner is self.owner else None
 
 
 class LayerHook(Hook):
-    """Of a shifted layer; `names` are those of all, `index` is its place among them."""
+    """A hook on a shifted layer.
+
+    Args:
+        owner: The graft.
+        names: The names of all shifted layers, in the order in which they run.
+        index: The position of this layer among them.
+    """
 
     def __init__(self, owner: Owner, names: Sequence[str], index: int) -> None:
         super().__init__(owner, names[index])
         self.names, self.index = tuple(names), index
 
     def begin(self, call: Call, a: Any) -> Tensor:
-        """Check that the layer comes in its turn, with preactivations that can be shifted."""
+        """Check that the layers run in order, and that the preactivations can be shifted."""
         done = len(call.preactivations)
         if self.index < done:
             raise ValueError(
@@ -104,9 +116,15 @@ class LayerHook(Hook):
 
 
 class ActivationHook(LayerHook):
-    """Eq. 1 at an activation module, as a pair of hooks: `before` takes a_t, `after` adds the shift.
+    """Eq. 1 at an activation module, as a pair of hooks: `before` records a_t, `after` adds the shift.
 
-    last: neurons of an image are laid out (height, width, filters), the memory order of channels_last.
+    Args:
+        owner: The graft.
+        names: The names of all shifted layers, in the order in which they run.
+        index: The position of this layer among them.
+        sigma: The activation.
+        rule: How the shift is added (`csn.core.neurons`).
+        last: Whether the neurons of an image have the order (height, width, filters), as channels_last has in memory.
     """
 
     def __init__(
@@ -116,12 +134,12 @@ class ActivationHook(LayerHook):
         self.sigma, self.rule, self.last = sigma, rule, last
 
     def before(self, module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Keep a_t; an activation in place works on a copy, so that a_t stays what it was."""
+        """Record a_t. An in-place activation gets a copy, so that it does not overwrite a_t."""
         if (call := self.call()) is None:
             return None
         a = self.begin(call, arguments[0] if arguments else None)
         if call.shifts is None and torch.is_grad_enabled() and not a.requires_grad:
-            a = a.detach().requires_grad_()  # below is nothing that learns, and eq. 5 asks for a gradient here
+            a = a.detach().requires_grad_()  # nothing below is trained, but eq. 5 needs the gradient of a_t
         channels_first = a
         if self.last and a.ndim == 4:
             a = a.movedim(1, -1)  # views, through which gradients pass: nothing is copied
@@ -173,10 +191,10 @@ class OutputHook(LayerHook):
 
 
 class NormHook(Hook):
-    """Of a batch norm: above a shifted layer it must not mix examples, or eq. 5 is not that of each one's own loss."""
+    """A hook on a batch norm. Above a shifted layer it must not mix examples: eq. 5 needs each example's own loss."""
 
     def before(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Refuse batch statistics."""
+        """Raise ValueError if the batch norm would use batch statistics."""
         call = self.call()
         uses_batch = module.training or getattr(module, "running_mean", None) is None
         if call is not None and call.preactivations and uses_batch:
@@ -187,10 +205,10 @@ class NormHook(Hook):
 
 
 class KeyHook(Hook):
-    """Of the layer that serves as the key."""
+    """A hook on the layer that serves as the key."""
 
     def after(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        """Keep its output, and go no further."""
+        """Record the output, and stop the run."""
         call = self.call()
         if call is not None and call.key == self.name:
             call.caught = output
@@ -198,7 +216,7 @@ class KeyHook(Hook):
 
 
 def activation_of(name: str, module: nn.Module) -> Activation:
-    """sigma and sigma' of an elementwise module; the exact shortcut where sigma' is 0 or 1."""
+    """Return sigma and sigma' of an elementwise module. A ReLU gets the exact shortcut for a sigma' of 0 or 1."""
     if not is_elementwise(module):
         raise ValueError(
             f"layer {name!r} ({type(module).__name__}) is no elementwise activation: name the activation after it, and "
@@ -231,7 +249,7 @@ class Sigma:
 
 @torch.no_grad()
 def is_elementwise(module: nn.Module) -> bool:
-    """Whether each number that a module gives depends on the one in its place alone."""
+    """Whether each output of a module depends only on the input at the same position."""
     sigma = Sigma(copy.copy(module).eval())
     parameter = next(module.parameters(), None)
     a = torch.linspace(-3, 3, 16, dtype=torch.float32 if parameter is None else parameter.dtype)

@@ -1,7 +1,7 @@
-"""Convolutions in half of the bits, which takes about half of the time where a machine has instructions for it.
+"""Optional bfloat16 convolutions: about twice as fast where the hardware supports them.
 
-Only layers that are never shifted, and those of the key function, may be computed so. What eqs. 1 to 7 make of their
-outputs is computed in ordinary numbers.
+Only layers that are never shifted and the layers of the key function can use bfloat16. Eqs. 1-7 are always computed in
+float32.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def convolving_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Where convolutions read and write bfloat16 and add up in float32; weights are kept as they are.
+    """Return a context in which convolutions read and write bfloat16 and accumulate in float32.
 
-    With "float32" nothing changes, so that a caller's own autocast has its way.
+    Weights keep their type. "float32" changes nothing, so an autocast of the caller stays in effect.
     """
     if precision == "float32":
         return contextlib.nullcontext()

@@ -1,13 +1,18 @@
 """The recurrence of section 2.5: an LSTM layer with conditionally shifted neurons over sentences of unequal length.
 
-Words are packed: step s of every sentence that is still running, longest sentence first, then step s + 1, and so on.
-PAD steps are thereby not computed at all; state passes them unchanged, and no gradient arises at them. `words` is the
-number of all words, `H` the units of a layer. Gates are kept in the order o, i, f, v.
+Words are packed: first the words at step s of all sentences that are still running, longest sentence first, then those
+at step s + 1, and so on. PAD steps are not computed at all: the state passes through them unchanged, and their gradient
+is 0.
 
-The loop runs once, without a graph; three nodes then hang its gradients into autograd: the projection of the inputs,
-`_RecurrentWeight`, and `_Cell`. Autograd thus skips whichever of them nobody asks for: eq. 5 asks for no weight's
-gradient. torch projects the inputs of all steps at once; where oneDNN multiplies (csn.core.shortcuts.products), each
-step multiplies [x_t; h_{t-1}] by one matrix, and no projection goes to memory and back.
+The loop over steps runs once, without an autograd graph. Three autograd nodes then provide its gradients: the
+projection of the inputs, `_RecurrentWeight` and `_Cell`. Autograd skips each node whose gradient is not needed. Eq. 5,
+for example, needs no gradient of a weight.
+
+The gates are computed in one of two ways. With torch's products, one product projects the inputs of all steps before
+the loop (`_Added`). With oneDNN (csn.core.shortcuts.products), each step multiplies [x_t; h_{t-1}] by one matrix
+(`_Joined`), so no projection is written to memory and read back.
+
+Shapes: `words` is the number of words in all sentences, `H` the units of a layer. Gates have the order o, i, f, v.
 """
 
 from __future__ import annotations
@@ -28,11 +33,13 @@ from csn.core.shortcuts.products import Prepared, is_onednn_for, matmul
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the words of (examples, T) sentences are when packed.
+    """Maps the words of (examples, T) sentences to packed rows.
 
-    index: (words,) of each word in the flattened (examples * T); counts: sentences running at each step;
-    carried: (examples * T,) the packed row last seen at each place, `words` before the first; last: (examples,) that of
-    the last word.
+    Args:
+        index: The place of each packed word in the flattened (examples * T), (words,).
+        counts: The number of sentences that are still running at each step.
+        carried: The packed row of the latest word at each place, (examples * T,). It is `words` before the first word.
+        last: The packed row of the last word of each sentence, (examples,).
     """
 
     index: Tensor
@@ -50,7 +57,7 @@ class Packing:
         return _Packed.apply(x.flatten(0, 1), self.index).view(-1, x.shape[-1])
 
     def previous(self, packed: Tensor) -> Tensor:
-        """The same sentence's row one step before, for all rows but those of the first step."""
+        """The row of the same sentence one step earlier, for all rows after the first step."""
         if self.counts[0] == self.counts[-1]:
             return packed[: -self.counts[0]]
         steps = self.steps()
@@ -58,14 +65,14 @@ class Packing:
 
 
 def pack(real: Tensor) -> Packing:
-    """The packing of sentences whose words are where `real` (examples, T) bool is true; each has at least one."""
+    """Pack sentences. `real` (examples, T) bool marks their words. Every sentence has at least one."""
     examples = len(real)
     lengths = real.sum(1)
     seat = torch.empty_like(lengths)
     seat[lengths.argsort(descending=True, stable=True)] = torch.arange(examples, device=real.device)
     counts = (lengths[:, None] > torch.arange(int(lengths.max()), device=real.device)).sum(0)
     starts = counts.cumsum(0) - counts
-    step = real.cumsum(1) - 1  # (examples, T): of the last word so far, -1 before the first
+    step = real.cumsum(1) - 1  # (examples, T): the step of the latest word, -1 before the first
     carried = torch.where(step >= 0, starts[step.clamp_min(0)] + seat[:, None], int(lengths.sum()))
     places = real.flatten().nonzero().squeeze(-1)
     index = torch.empty_like(places)
@@ -84,10 +91,19 @@ def lstm_layer(
 ) -> tuple[Tensor, Tensor]:
     """i, f, o, v from [x_t; h_{t-1}]; c_t = v_t * i_t + c_{t-1} * f_t; h_t = (tanh(c_t) + tanh(beta_t)) * o_t.
 
-    x: (words, inputs), input_weight: (4 H, inputs), recurrent_weight: (4 H, H), bias: (4 H,), shifts: (examples, T, H)
-    -> h (words, H) and c (examples, T, H). Without shifts, c is a leaf of the graph of h: its gradient is the total
-    derivative with respect to c_t, through every later step. At PAD steps c is the state carried along and its gradient
-    is 0. With shifts c is data.
+    Args:
+        x: Packed inputs, (words, inputs).
+        input_weight: (4 H, inputs).
+        recurrent_weight: (4 H, H).
+        bias: (4 H,).
+        packing: The packing of the sentences.
+        shifts: beta, (examples, T, H), or None in the description phase.
+        rule: How the shifts are added (`csn.core.neurons`).
+
+    Returns:
+        h (words, H) and c (examples, T, H). Without shifts, c is a leaf of the autograd graph of h. Its gradient is the
+        total derivative with respect to c_t, through every later step. At PAD steps, c is the state carried along, and
+        its gradient is 0. With shifts, c carries no gradient.
     """
     if rule not in SHIFT_RULES:
         raise ValueError(f"unknown shift rule {rule!r}: choose one of {', '.join(SHIFT_RULES)}")
@@ -103,19 +119,25 @@ def lstm_layer(
     with torch.no_grad():
         products = _Joined(x, input_weight, recurrent_weight, bias, packing) if joined else _Added(z, recurrent_weight)
         record = _run(products, packing, beta, rule, keep_gates=has_graph)
+        # Spread the packed states over (examples, T); record.c has one more row, the state 0 before the first word.
         c = F.embedding(packing.carried, record.c).unflatten(0, (len(packing.last), -1))
     if not has_graph:
         return record.h, c
+    # From here on, autograd sees two sources of gate preactivations and one cell. The loop's results are fixed already.
     c.requires_grad_(shifts is None)
     recurrent = _RecurrentWeight.apply(recurrent_weight, record.h, packing)
     return _Cell.apply(z, recurrent, beta, c, recurrent_weight.detach(), record, packing, rule), c
 
 
 class _Record(NamedTuple):
-    """What the loop leaves behind, (words, ...) each: c, the summands of h / o = active + shift, h (H).
+    """The results of the loop that the backward pass needs.
 
-    gates: of each step, (words of the step, 4 H), if they were to be kept. c has one row more, the state before the
-    first word: 0.
+    Args:
+        gates: The gates of each step, (words of the step, 4 H). Empty if they were not kept.
+        c: (words + 1, H). The last row is the state before the first word, 0.
+        active: (words, H). h = o (active + shift).
+        shift: (words, H), or None without shifts.
+        h: (words, H).
     """
 
     gates: list[Tensor]
@@ -126,7 +148,7 @@ class _Record(NamedTuple):
 
 
 class _Added:
-    """The gates, step by step: the recurrent product is added to the projected inputs z."""
+    """Computes the gates step by step: adds the recurrent product to the projected inputs z, in place."""
 
     def __init__(self, z: Tensor, recurrent_weight: Tensor) -> None:
         self.z, self.weight = z, recurrent_weight
@@ -141,9 +163,10 @@ class _Added:
 
 
 class _Joined:
-    """The gates, step by step: one product with [x_t; h_{t-1}].
+    """Computes the gates step by step with one product of [x_t; h_{t-1}].
 
-    v is 2 sigmoid(2 z) - 1. Twice its weights make z twice as large without rounding, so one sigmoid does all gates.
+    v = tanh(z) = 2 sigmoid(2 z) - 1. The weights of v are doubled, which doubles z without rounding. A single sigmoid
+    then serves all four gates.
     """
 
     def __init__(
@@ -195,14 +218,17 @@ def _run(
 
 
 def _tanh(x: Tensor, out: Tensor) -> Tensor:
-    """tanh(x) = 2 sigmoid(2 x) - 1, into `out`: on a CPU torch's sigmoid is four times as fast as its tanh."""
+    """Write tanh(x) = 2 sigmoid(2 x) - 1 into `out`. On a CPU, torch's sigmoid is four times as fast as its tanh."""
     if x.device.type != "cpu":
         return torch.tanh(x, out=out)
     return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1)
 
 
 class _Packed(torch.autograd.Function):
-    """Some rows of a table, none of them twice: their gradients are put back, where torch's would add them up."""
+    """Selects rows of a table, each at most once. The backward pass can therefore copy gradients.
+
+    The backward pass of torch's own indexing adds them up.
+    """
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
@@ -213,12 +239,15 @@ class _Packed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """0 at the other rows."""
+        """Copy the gradients back to the selected rows. The other rows get 0."""
         return _spread(outputs[0], ctx.index, torch.Size((ctx.rows, outputs[0].shape[1]))), None
 
 
 class _Projection(torch.autograd.Function):
-    """The part of the gates' preactivations that comes from x: the loop has added it, so here it is 0."""
+    """The part of the gates' preactivations that comes from x.
+
+    The loop has added it already, so the forward pass returns zeros. The node exists for its backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -236,7 +265,10 @@ class _Projection(torch.autograd.Function):
 
 
 class _RecurrentWeight(torch.autograd.Function):
-    """The part of the gates' preactivations that comes from W h_{t-1}: the loop has added it, so here it is 0."""
+    """The part of the gates' preactivations that comes from W h_{t-1}.
+
+    The loop has added it already, so the forward pass returns zeros. The node exists for its backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, h: Tensor, packing: Packing) -> Tensor:
@@ -247,12 +279,12 @@ class _RecurrentWeight(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """One product for all steps; in this order, transposed at the end, it is the faster one."""
+        """dW = dz^T h_{t-1}, in one product for all steps. It is computed as (h^T dz)^T, which is faster."""
         return matmul(ctx.packing.previous(ctx.h).T, outputs[0][ctx.packing.counts[0] :]).T, None, None
 
 
 class _Cell(torch.autograd.Function):
-    """From the gates' preactivations to h."""
+    """The step from the gates' preactivations to h. The forward pass returns the h of the loop."""
 
     @staticmethod
     def forward(
@@ -266,7 +298,7 @@ class _Cell(torch.autograd.Function):
         packing: Packing,
         rule: ShiftRule,
     ) -> Tensor:
-        """The loop has run: h (words, H)."""
+        """Return the h (words, H) that the loop has computed."""
         ctx.recurrent_weight, ctx.record, ctx.packing, ctx.rule = recurrent_weight, record, packing, rule
         ctx.cells = c.shape
         return record.h.view_as(record.h)
@@ -274,7 +306,11 @@ class _Cell(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Backpropagation through time; every step's dz = (dL/dz) overwrites its factor."""
+        """Backpropagate through time, from the last step to the first.
+
+        dz[step] first holds factors of the gradient and is then overwritten in place by dL/dz. The loop adds the
+        gradient that flows through h_{t-1} to dh, and dc carries the gradient that flows through c_{t-1}.
+        """
         gates, c, active, shift, h = ctx.record
         H = h.shape[1]
         dh, dz = outputs[0].clone(), h.new_empty(len(h), 4 * h.shape[1])
@@ -302,7 +338,7 @@ class _Cell(torch.autograd.Function):
             do.mul_(summed).mul_(dh[step])
             torch.addcmul(i, i * v, v, value=-1, out=dv).mul_(running)
             di.mul_(v).mul_(running)
-            if before is None:
+            if before is None:  # the first step has no state before it, so its forget gate has no effect
                 df.zero_()
                 break
             df.mul_(c[before][:count]).mul_(running)
@@ -318,7 +354,7 @@ class _Cell(torch.autograd.Function):
 
 
 def _spread(packed: Tensor | None, index: Tensor, shape: torch.Size) -> Tensor | None:
-    """(words, H) -> (examples, T, H), 0 at PAD."""
+    """Spread packed rows over the sentences: (words, H) -> (examples, T, H), 0 at PAD."""
     if packed is None:
         return None
     return packed.new_zeros(shape).view(-1, shape[-1]).index_copy_(0, index, packed).view(shape)

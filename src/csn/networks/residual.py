@@ -1,6 +1,7 @@
-"""A key function to be pretrained as a classifier (csn.engine.pretrain): pairs of convolutions with a shortcut.
+"""A key function for pretraining as a classifier (csn.engine.pretrain): pairs of convolutions with a shortcut.
 
-It is no network of the paper. It stands beside any base learner, and under Matching and Prototypical Networks.
+The paper does not use this network. It works with any base learner, and as the embedding of Matching and Prototypical
+Networks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))  # pixels to the right and down
 
 
 class ResidualPair(nn.Module):
-    """Two 3x3 convolutions beside a 1x1: (examples, inputs, h, w) -> relu (examples, filters, h, w)."""
+    """Two 3x3 convolutions with a 1x1 shortcut: (examples, inputs, h, w) -> relu (examples, filters, h, w)."""
 
     def __init__(self, inputs: int, filters: int, norm: Norm) -> None:
         super().__init__()
@@ -39,11 +40,19 @@ class ResidualPair(nn.Module):
 
 
 class ResidualKey(nn.Module):
-    """A key function to be pretrained: a 3x3 convolution, and a pair of them for each further number of filters.
+    """A key function for pretraining: a 3x3 convolution, then residual pairs, average pooling and a linear layer.
 
-    A 2x2 max pooling comes before each pair. An average of `cells` x `cells` places is followed by a linear layer.
-    views: in evaluation a key is the mean of the unit keys of an image and of the image moved by a pixel to so many
-    further sides.
+    A 2x2 max pooling comes before each pair.
+
+    Args:
+        image: (channels, height, width).
+        size: Numbers in a key.
+        filters: Filters of the first convolution and of each pair.
+        cells: The average pooling leaves `cells` x `cells` places.
+        views: In evaluation, a key is the mean of the unit-length keys of the image and of this many copies, each
+            moved by a pixel to another side.
+        norm: The normalisation after every convolution.
+        precision: The precision of the convolutions.
     """
 
     def __init__(
@@ -91,14 +100,14 @@ class ResidualKey(nn.Module):
 
 @dataclass(frozen=True)
 class ResidualKeyOptions(KeyOptions):
-    """A key function of residual pairs, whatever network it stands beside.
+    """A key function of residual pairs, which works with any network.
 
     size: numbers in a key.
-    width: multiplies the filters of a convolution of 32 and pairs of 64, 128 and 256.
-    cells: places on a side that the last pair is averaged to.
-    views: further sides to which an image is moved by a pixel in evaluation, 0 to 4; the key is the mean of all.
-    norm: after every convolution.
-    precision: in which it convolves.
+    width: factor on the numbers of filters: 32 in the first convolution, then pairs of 64, 128 and 256.
+    cells: the last pair is averaged to `cells` x `cells` places.
+    views: copies of an image, each moved by one pixel, that are averaged into its key in evaluation, 0 to 4.
+    norm: normalisation after every convolution.
+    precision: precision of the convolutions.
     """
 
     name: ClassVar[str] = "residual"
@@ -126,7 +135,7 @@ class ResidualKeyOptions(KeyOptions):
 
 
 def moved_by(x: Tensor, right: int, down: int) -> Tensor:
-    """(examples, channels, h, w) -> the same, moved by whole pixels; what comes in is 0."""
+    """Move images by whole pixels: (examples, channels, h, w) -> the same. New pixels at the border are 0."""
     left, top = max(right, 0), max(down, 0)
     padded = F.pad(x, (left, max(-right, 0), top, max(-down, 0)))
     return padded[..., top - down : top - down + x.shape[-2], left - right : left - right + x.shape[-1]]

@@ -1,6 +1,6 @@
-"""Networks as torch.fx traces them: functional activations become modules, and a network is cut in two.
+"""Changes to networks with torch.fx: functional activations become modules, and a network is split in two.
 
-The traced network shares all parameters with the one it is made of, under the same names, and leaves that one alone.
+The traced network shares all parameters with the original, under the same names. The original is not changed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Functional(nn.Module):
 
 
 def with_modules(network: nn.Module, names: Sequence[str]) -> nn.Module:
-    """The network itself if it has modules of all these names; else traced, its functional activations as modules."""
+    """Return the network if it has modules with all these names.
+
+    Otherwise return a traced copy in which functional activations are modules.
+    """
     modules = [name for name, _ in network.named_modules()]
     missing = [name for name in names if name not in modules]
     if not missing:
@@ -72,7 +75,13 @@ def with_modules(network: nn.Module, names: Sequence[str]) -> nn.Module:
 
 
 def split(network: nn.Module, name: str, above: Sequence[str]) -> tuple[nn.Module, nn.Module]:
-    """What is up to a layer and what is above it, two networks that share the parameters of the one."""
+    """Split a network after a layer into two networks, which share its parameters.
+
+    Args:
+        network: The network.
+        name: The last layer of the lower network.
+        above: Names of layers that must be in the upper network.
+    """
     traced = network if isinstance(network, fx.GraphModule) else _trace(network, whole=_others(name, above))
     nodes = list(traced.graph.nodes)
     at = [index for index, node in enumerate(nodes) if node.op == "call_module" and _is_in(node, name)]
@@ -93,14 +102,14 @@ def split(network: nn.Module, name: str, above: Sequence[str]) -> tuple[nn.Modul
 
 
 def _others(name: str, above: Sequence[str]) -> Callable[[str], bool]:
-    """Which modules need not be looked into: the stem, and those that hold neither it nor a shifted layer."""
+    """Tell which modules need no tracing inside: the stem, and modules that contain neither it nor a shifted layer."""
     return lambda path: path == name or not any(layer.startswith(f"{path}.") for layer in (name, *above))
 
 
 class _Tracer(fx.Tracer):
-    """Takes some modules of the network for one operation each, and csn's check of images for another.
+    """A tracer that treats chosen modules, and csn's check of images, as single operations.
 
-    torch.fx follows no numbers, so that it cannot look into a check of a shape.
+    torch.fx traces without values, so it cannot trace through a check of a shape.
     """
 
     def __init__(self, whole: Callable[[str], bool]) -> None:
@@ -112,7 +121,12 @@ class _Tracer(fx.Tracer):
 
 
 def _trace(network: nn.Module, whole: Callable[[str], bool] = lambda path: False) -> fx.GraphModule:
-    """The traced network, or a ValueError that says why it cannot be traced; whole: modules to take as they are."""
+    """Trace a network. Raise ValueError with the reason if torch.fx cannot.
+
+    Args:
+        network: The network.
+        whole: Tells by its path whether a module is kept as one operation.
+    """
     try:
         traced = fx.GraphModule(network, _Tracer(whole).trace(network))
     except Exception as error:  # tracing runs the network, which may fail in any way
@@ -130,7 +144,7 @@ def _trace(network: nn.Module, whole: Callable[[str], bool] = lambda path: False
 
 
 def _functional_activations(traced: fx.GraphModule) -> list[tuple[str, fx.Node]]:
-    """Names and nodes in the order in which they run: the module that they are in, and the function."""
+    """Return names and nodes in the order in which they run. A name is the enclosing module and the function."""
     taken = {name for name, _ in traced.named_modules()}
     found = []
     for node in traced.graph.nodes:
@@ -150,7 +164,7 @@ def _functional_activations(traced: fx.GraphModule) -> list[tuple[str, fx.Node]]
 
 
 def _function_name(node: fx.Node) -> str | None:
-    """Of an activation."""
+    """Return the name of an activation function, or None if the node is something else."""
     if node.op == "call_function":
         return FUNCTIONS.get(node.target)  # type: ignore[arg-type]
     if node.op == "call_method" and node.target in ACTIVATIONS:
@@ -166,17 +180,17 @@ def _function(node: fx.Node) -> Callable[..., Any]:
 
 
 def _is_in(node: fx.Node, name: str) -> bool:
-    """Whether a module call is of a module or of a part of it."""
+    """Whether a module call calls this module or a part of it."""
     return str(node.target) == name or str(node.target).startswith(f"{name}.")
 
 
 def _is_data(node: fx.Node) -> bool:
-    """Whether it is worked out of the examples, not a parameter."""
+    """Whether a node depends on the examples, unlike a parameter."""
     return node.op != "get_attr"
 
 
 def _part(traced: fx.GraphModule, nodes: list[fx.Node], end: fx.Node | None, start: fx.Node | None) -> fx.GraphModule:
-    """Some nodes as a network: up to `end`, or from what `start` gave."""
+    """Make a network of some nodes: those up to `end`, or those that start from the output of `start`."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     if start is not None:

@@ -1,8 +1,8 @@
-"""The key function of sentences that remembers words as well as meanings: (examples, T) -> key.
+"""A key function for sentences that recognises words as well as meanings: (examples, T) -> key.
 
-A learned key sees all words out of vocabulary as one token, although the support and the query show which they are. So
-this key puts fixed random codes of words beside the learned one. Each part has length sqrt(its weight), so that the
-cosine of eq. 3 is, up to its norms, the learned cosine plus weighted counts of the words that two sentences share.
+A learned key sees all out-of-vocabulary words as one token, although support and query show which words they are. This
+key therefore appends fixed random codes of words to the learned key. Each part has length sqrt(its weight). Up to the
+norms, the cosine of eq. 3 is then the learned cosine plus weighted counts of the words that two sentences share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CODE_SEED = 2018
 class Pooling(nn.Module):
     """Attention poolings of a sentence: each is a mean of word embeddings, weighted by position and content.
 
-    The weight of a word is softmax_t(u . E_t + w[distance to the blank]); PAD and BLANK have none.
+    The weight of a word is softmax_t(u . E_t + w[distance to the blank]). PAD and BLANK have weight 0.
     """
 
     def __init__(self, embedding: int, poolings: int, *, farthest: int = 20) -> None:
@@ -50,10 +50,10 @@ class Pooling(nn.Module):
 
 
 class WordCodes(nn.Module):
-    """Fixed random codes: the same for the same word, almost orthogonal for two different words.
+    """Fixed random codes of words. The codes of two different words are almost orthogonal.
 
-    Bit j of a code is the highest bit of a_j * id + b_j in 64-bit integers (multiply-shift hashing), so a code needs no
-    table, and a word that no training text has, has one.
+    Bit j of a code is the highest bit of a_j * id + b_j in 64-bit integers (multiply-shift hashing). Codes need no
+    table, so words that never occur in the training text have codes too.
     """
 
     a: Tensor
@@ -61,7 +61,7 @@ class WordCodes(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        # In the checkpoint, for a learner that is loaded is built without any numbers.
+        # Kept in the checkpoint, because a learner that is loaded is first built without values.
         generator = torch.Generator().manual_seed(CODE_SEED)
         limit = 2**62
         a, b = (torch.randint(-limit, limit, (size,), generator=generator, device="cpu") for _ in range(2))
@@ -74,11 +74,12 @@ class WordCodes(nn.Module):
 
 
 class WordKey(nn.Module):
-    """A learned key and, in evaluation, codes of the words that it cannot know or need not generalise over.
+    """A learned key and, in evaluation, codes that identify words.
 
-    The learned key is a perceptron over the words next to the blank plus a linear map of attention poolings. The codes
-    are of the unknown words next to the blank, of the known ones, and of the unknown words anywhere; next to the blank
-    a code is bound to the word's place. Training text has no unknown words, so the codes are 0 in training.
+    The learned key is a perceptron over the words next to the blank plus a linear map of attention poolings. There are
+    three codes: of the unknown words next to the blank, of the known words next to the blank, and of the unknown words
+    anywhere. Next to the blank, a code also depends on the side of the blank. Training text has no unknown words, so
+    the codes are 0 in training.
     """
 
     def __init__(
@@ -120,10 +121,10 @@ class WordKey(nn.Module):
         return torch.cat([F.normalize(learned, dim=-1), *self._code_parts(x)], dim=-1)
 
     def _code_parts(self, x: Tensor) -> list[Tensor]:
-        """The codes of each kind summed, (examples, codes); of length sqrt(weight), or 0 where there is no word."""
+        """Sum the codes of each kind, (examples, codes), and scale the sum to sqrt(weight). It is 0 without a word."""
         neighbours = neighbour_ids(x, 1)
         places = torch.arange(neighbours.shape[1], device=x.device)
-        bound = self.codes(neighbours * 2 + places)  # a word's code before the blank is another one than after it
+        bound = self.codes(neighbours * 2 + places)  # a word has different codes before and after the blank
         anywhere = self.codes(2 * x)
         parts = [
             (bound * (neighbours < 0).unsqueeze(-1)).sum(1),
