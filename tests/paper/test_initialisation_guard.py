@@ -32,7 +32,7 @@ def error_of(own: int, way: int) -> list[float]:
 
 @torch.no_grad()
 def d_of(model: CSN) -> float:
-    """Value at the output neuron of the own class less the mean at the others, by nested loops over classes."""
+    """The value at the output neuron of the own class minus the mean at the others, with loops over classes."""
     way = model.way
     infos, is_own = [], []
     for own in range(way):
@@ -118,7 +118,7 @@ def test_a_quiet_start_shifts_nothing_where_there_is_no_error(conditioning, g):
 
 
 def test_a_start_that_is_not_quiet_shifts_every_hidden_neuron_without_a_gradient():
-    """What the option is for: the largest of a few starts is several times any preactivation."""
+    """The option's purpose: without it, the largest of a few starts is several times any preactivation."""
     rest = torch.tensor([-1.0, 0.0])
     with torch.no_grad():
         shifts = [abs(float(build(seed, conditioning="gradient").memory_function(rest))) for seed in SEEDS]

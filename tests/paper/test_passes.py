@@ -1,4 +1,4 @@
-"""Repeated description in a network: one pass is the paper's, the next ones are checked neuron by neuron."""
+"""Repeated description in a network: one pass equals the paper's, and further passes are checked neuron by neuron."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model(passes: int, conditioning: str = "df", **options: object) -> CSN:
 
 
 def trained(made: CSN) -> CSN:
-    """With an output layer as after some training."""
+    """A model whose output layer has weights as after some training."""
     torch.manual_seed(1)
     torch.nn.init.normal_(made.base.output.weight, std=0.5)
     return made.double().eval()
@@ -90,7 +90,7 @@ def test_the_exact_cheap_form_is_kept() -> None:
 
 
 def test_passes_take_the_error_on_the_support_down() -> None:
-    """At the output alone, with a g of slope -1 and attention whose rows sum to one: a step that is safe."""
+    """Shifts only at the output, g of slope -1, and attention rows that sum to 1 make each pass a safe step."""
     x, losses = support(9), []
     for passes in (1, 2, 4, 8, 32):
         made = model(passes, g="simple", shifted="output", guard=False, temperature=5.0)

@@ -1,4 +1,4 @@
-"""Matrix products by either library: the same values and gradients to rounding, and a way out where one is missing."""
+"""Matrix products with either library agree up to rounding, and there is a fallback if one library is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def layer(rule: str, shifted: bool, dtype: torch.dtype) -> list[Tensor]:
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("rule", SHIFT_RULES)
 def test_a_recurrence_has_the_same_values_and_gradients(rule, shifted):
-    """float64 is always torch's own."""
+    """torch itself always multiplies float64."""
     found = {}
     for name in ("torch", "onednn"):
         products.choose(name)  # type: ignore[arg-type]

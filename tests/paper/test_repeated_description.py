@@ -1,4 +1,4 @@
-"""Repeated description at the output: what is written, that it converges, and what an answer is made of."""
+"""Repeated description at the output: the written values, their convergence, and the parts of an answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def task(
 
 
 def objective(head: CSNHead, keys: torch.Tensor, labels: torch.Tensor, values: torch.Tensor) -> float:
-    """The sum that the passes go down on, written out example by example."""
+    """The objective that the passes minimise, written out example by example."""
     a, c, decay = head.options.scale, head.options.sharpness, head.options.decay
     unit, way, total = F.normalize(keys, dim=-1), values.shape[1], 0.0
     kernel = torch.exp(c * (unit @ unit.T - 1))
@@ -102,7 +102,7 @@ def test_every_pass_count_goes_down_and_arrives_where_gradient_descent_does():
 
 @pytest.mark.parametrize("copies", [1, 40])
 def test_the_step_is_safe_at_any_number_of_examples(copies):
-    """A step that does not know of the kernel's row sums diverges when examples are many."""
+    """A step size that ignores the kernel's row sums diverges with many examples."""
     keys, labels, _ = task()
     keys, labels = keys.repeat(copies, 1), labels.repeat(copies)
     for decay in (0.0, 0.1):

@@ -1,4 +1,4 @@
-"""Section 2.2: the task loss, and what its gradients reach: the information is a constant unless told otherwise."""
+"""Section 2.2: the task loss and the reach of its gradients. The information is a constant by default."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_gradients_reach_every_parameter_of_base_f_and_g(base, conditioning):
 
 
 def frozen_loss(model: CSN, described_by: CSN, episode: Episode) -> Tensor:
-    """The loss of `model`, its memory values those that `described_by` wrote."""
+    """The loss of `model` with the memory values that `described_by` wrote."""
     memory = described_by.describe(episode.support, episode.way)
     keys = model.describe(episode.support, episode.way).keys
     attention = model._attend(
@@ -87,7 +87,7 @@ def numerical(parameter: Tensor, index: int, loss, step: float = 1e-6) -> float:
 
 
 def largest(gradient: Tensor, count: int = 3) -> list[int]:
-    """Where a gradient is worth measuring."""
+    """Find the places with a gradient large enough to measure."""
     return gradient.flatten().abs().topk(min(count, gradient.numel())).indices.tolist()
 
 
@@ -123,7 +123,7 @@ def test_gradients_of_the_base_are_those_with_the_memory_held_fixed(conditioning
 
 @pytest.mark.parametrize("base", SHAPES)
 def test_gradients_of_the_base_end_to_end_are_those_of_the_whole_episode(base):
-    """The error leads back to the base learner, in the description phase too."""
+    """Gradients flow through the error into the base learner, in the description phase too."""
     model, episode = setup(base, "df", feedback="end-to-end")
     model(episode).loss.backward()
     for parameter in filter(Tensor.is_contiguous, model.base.parameters()):

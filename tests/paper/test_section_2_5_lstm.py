@@ -150,7 +150,7 @@ def test_numerical_gradients_of_a_layer(float64, rule):
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_eq5_is_the_total_derivative_with_respect_to_every_cell(float64, layers):
-    """Finite differences: c_t of one step is pushed a little, and every later step and layer sees it."""
+    """Finite differences: a small change of c_t at one step affects every later step and layer."""
     torch.manual_seed(0)
     base, labels = small(layers), tensor([[0, 2], [1, 2]])
     features = base.stem(SENTENCES).detach().requires_grad_()
@@ -316,7 +316,7 @@ def ada_lstm(conditioning: ErrorGradient | DirectFeedback, rule: ShiftRule = "sq
 @pytest.mark.parametrize(("layers", "rule"), [*((1, rule) for rule in SHIFT_RULES), (2, "squashed")])
 @pytest.mark.parametrize("conditioning", [ErrorGradient(), DirectFeedback()], ids=["gradient", "df"])
 def test_learns_which_sentence_is_which(conditioning, rule, layers):
-    """Sentences of a task differ in the word before the blank; labels are dealt anew in every task."""
+    """Sentences of a task differ in the word before the blank. Every task assigns new labels."""
     torch.manual_seed(0)
     model = ada_lstm(conditioning, rule, layers)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -1,4 +1,4 @@
-"""network.shared_stem: the first layers of the base learner are the key function's first ones, too."""
+"""network.shared_stem: the base learner and the key function share their first layers."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def g_for(info: LayerInfo, layers: int = 3, bias: bool = True) -> MemoryFunction
 
 
 def beta_and_gradients(values: LayerValues, cosines: Tensor, weight: Tensor, g: MemoryFunction) -> list[Tensor]:
-    """Shifts, and the gradients of a number made from them with respect to g and to what attention is made of."""
+    """Shifts, and the gradients of a function of them with respect to g and to the inputs of attention."""
     beta = values.read(cosines.softmax(-1))
     return [beta, *torch.autograd.grad((beta * weight).sum(), [*g.parameters(), cosines])]
 

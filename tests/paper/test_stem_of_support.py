@@ -1,4 +1,4 @@
-"""Section 2.2 with feedback as data: training needs no gradient of the support's stem, which changes no number."""
+"""Section 2.2 with detached feedback: skipping the gradient of the support's stem changes no number."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_end_to_end_feedback_has_a_gradient_there():
 
 @pytest.mark.parametrize("conditioning", ["gradient", "df"])
 def test_dropout_below_draws_for_each_example_alone(monkeypatch, conditioning):
-    """Support and queries may then be drawn for one after the other, with the gradient that the queries have alone."""
+    """Dropout masks of support and queries may be drawn separately. The gradient is that of the queries alone."""
     options = CNNOptions(filters=8, dropout=(0.2, 0.0, 0.0))
     torch.manual_seed(0)
     learner = build("csn", reads=(1, 16, 16), way=3, network=options, conditioning=conditioning).double()

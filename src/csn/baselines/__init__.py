@@ -1,1 +1,1 @@
-"""The other systems of the paper's tables, as learners of the same interface."""
+"""The other systems of the paper's tables, with the same interface as CSN."""

@@ -112,8 +112,8 @@ class FineTunedOptions(LearnerOptions):
     """Fine-tuning of a classifier on fixed embeddings.
 
     head: "linear" or "cosine".
-    steps: of gradient descent.
-    rate: of that descent, in units of the largest stable one.
+    steps: steps of gradient descent.
+    rate: step size, in units of the largest stable one.
     temperature: initial scale of the cosine head.
     """
 

@@ -27,8 +27,16 @@ SENTENCES_AT_ONCE = 64  # scored at a time: their logits take a hundred megabyte
 class LanguageModel(FewShotLearner[Any]):
     """p(word | words before it in its sentence): an LSTM, a projection to the size of the embeddings, a softmax.
 
-    The softmax layer's weights are the embeddings themselves: with embeddings of 100, a third of the multiplications of
-    a layer from 300 units to 10,000 words. dropout: on the embeddings, between layers, and before the projection.
+    The embeddings also serve as the weights of the softmax layer. With embeddings of 100 numbers, this takes a third of
+    the multiplications of a layer from 300 units to 10,000 words.
+
+    Args:
+        vocabulary: The number of words.
+        way: The largest number of classes.
+        embedding: Numbers in a word embedding.
+        units: Units of every LSTM layer.
+        layers: Layers of the LSTM.
+        dropout: The dropout rate on the embeddings, between layers, and before the projection.
     """
 
     support_of = "words"
@@ -57,10 +65,11 @@ class LanguageModel(FewShotLearner[Any]):
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)  # logits of about 1
 
     def next_words(self, x: Tensor, which: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits (words, V) for the words that follow, and these words (words,); PAD is the end of the sentence.
+        """Return logits (words, V) for the following words, and these words (words,). PAD is the end of the sentence.
 
-        x: (examples, T) sentences that begin at step 0, PAD after them. which: (examples, T + 1) bool, the words to be
-        predicted, the end among them; by default all words and every end.
+        Args:
+            x: Sentences that begin at step 0 and are followed by PAD, (examples, T).
+            which: The words to predict, including the end, (examples, T + 1) bool. By default all words and all ends.
         """
         following = F.pad(x, (0, 1), value=PAD)
         if which is None:
@@ -70,7 +79,7 @@ class LanguageModel(FewShotLearner[Any]):
         return F.linear(h, self.embedding.weight, self.bias), following[which]
 
     def describe(self, support: Examples, way: int | None = None) -> Tensor:
-        """The word of every label: support.x (b, n, 1) word ids -> (b, way)."""
+        """Return the word of every label: support.x (b, n, 1) word ids -> (b, way)."""
         way = support_way(support, way)
         check_examples(support, way, self.way)
         if support.x.ndim != 3 or support.x.shape[2] != 1:
@@ -84,7 +93,7 @@ class LanguageModel(FewShotLearner[Any]):
         return words
 
     def predict(self, x: Tensor, task: Tensor) -> Tensor:
-        """log p of each query's sentence with each word in the blank, but for a constant: (b, m, T) -> (b, m, way)."""
+        """Compute log p of each sentence with each word in the blank, up to a constant: (b, m, T) -> (b, m, way)."""
         check_same_tasks(x, task)
         rows, way = known(x.flatten(0, 1)), task.shape[1]
         check_sentences(rows, self.embedding.vocabulary)
@@ -94,11 +103,11 @@ class LanguageModel(FewShotLearner[Any]):
         return torch.cat(parts).view(*x.shape[:2], way)
 
     def _scores(self, x: Tensor, words: Tensor) -> Tensor:
-        """(rows, T) and (rows, way) -> (rows, way). What comes before the blank is as probable with any word."""
+        """(rows, T) and (rows, way) -> (rows, way). The words before the blank do not depend on the word in it."""
         blank = aligned(x, "start") == BLANK
         if not bool((blank.sum(1) == 1).all()):
             raise ValueError(f"every sentence needs exactly one blank (id {BLANK}) to put words into")
-        # A row that is full to its last step may go on beyond it: its end says nothing.
+        # A row without PAD at its end may be cut off, so its end is not scored.
         lengths = (x != PAD).sum(1, keepdim=True)
         last = torch.where(x[:, -1:] == PAD, lengths, lengths - 1)
         steps = torch.arange(int(lengths.max()) + 1, device=x.device)

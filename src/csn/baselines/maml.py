@@ -35,9 +35,12 @@ Rate = Literal["fixed", "one", "each"]
 
 
 class Adapted(NamedTuple):
-    """Parameters of the network for each task, (b, *shape) by name, and the task's way.
+    """The network as adapted to each task.
 
-    support: (b, n, *input) its examples, where the network normalises by them.
+    Args:
+        parameters: (b, *shape) by name.
+        way: The number of classes.
+        support: The support (b, n, *input), if the network normalises by its statistics.
     """
 
     parameters: Parameters
@@ -122,7 +125,7 @@ class MAML(FewShotLearner[Adapted]):
         return logits[..., : task.way]
 
     def _task(self, parameters: Parameters, way: int, x: Tensor) -> Adapted:
-        """What a task is, with its support x (b, n, *input) where the network reads it."""
+        """Make the Task. It keeps the support x (b, n, *input) if the network reads it."""
         return Adapted(parameters, way, x if self.reads_support else None)
 
     def adapted(self, x: Tensor, y: Tensor, way: int) -> Parameters:
@@ -142,7 +145,7 @@ class MAML(FewShotLearner[Adapted]):
         return parameters
 
     def gradients(self, parameters: Parameters, x: Tensor, y: Tensor, way: int) -> tuple[Parameters, Tensor]:
-        """Gradients of one task's loss as data, and that loss."""
+        """Compute the gradients of one task's loss, without a graph, and that loss."""
         with torch.enable_grad(), native_norms():
             leaves = {name: parameter.detach().requires_grad_() for name, parameter in parameters.items()}
             loss = self._loss(leaves, x, y, way)
@@ -150,18 +153,18 @@ class MAML(FewShotLearner[Adapted]):
         return dict(zip(leaves, gradients, strict=True)), loss.detach()
 
     def _goes_one_by_one(self, x: Tensor) -> bool:
-        """Whether tasks are learned one after the other: on a CPU, where nothing is differentiated twice.
+        """Whether tasks are adapted one after the other: on a CPU, if nothing is differentiated twice.
 
-        There every task's convolutions are calls of their own anyway, and plain autograd keeps no graph of a gradient.
+        A CPU runs the convolutions of each task separately anyway, and plain autograd keeps no graph of the gradients.
         """
         return x.device.type == "cpu" and not (self.order == "second" and torch.is_grad_enabled())
 
     def _loss(self, parameters: Parameters, x: Tensor, y: Tensor, way: int) -> Tensor:
-        """L of eq. 3: cross-entropy over the task's classes; outputs beyond them are cut off."""
+        """L of eq. 3: cross-entropy over the task's classes. Further outputs are ignored."""
         return F.cross_entropy(self._call(parameters, x, len(x))[:, :way], y)
 
     def _call(self, parameters: Parameters, x: Tensor, support: int = 0) -> Tensor:
-        """f_theta'(x), for one task, whose support comes first: so many examples."""
+        """f_theta'(x) for one task. The first `support` examples are its support."""
         with support_first(support):
             return functional_call(self.network, parameters, (x,))
 
@@ -183,17 +186,17 @@ def check_same_shape(x: Tensor, support: Tensor) -> None:
 
 
 def of_task(parameters: Parameters, index: int) -> Parameters:
-    """(b, *shape) by name -> those of one task."""
+    """Select the parameters of one task: (b, *shape) by name -> (*shape) by name."""
     return {name: parameter[index] for name, parameter in parameters.items()}
 
 
 def stacked(tasks: Sequence[Parameters]) -> Parameters:
-    """Those of each task -> (b, *shape) by name."""
+    """Stack the parameters of several tasks: (*shape) by name -> (b, *shape) by name."""
     return {name: torch.stack([task[name] for task in tasks]) for name in tasks[0]}
 
 
 def _initial_rates(rate: Rate, value: float, parameters: list[nn.Parameter]) -> list[Tensor]:
-    """What there is to learn of the inner rate: nothing, one number, or one for each number of each parameter."""
+    """Return the learned inner rates: none, one number, or one for each number of each parameter."""
     if rate == "fixed":
         return []
     if rate == "one":
@@ -205,9 +208,9 @@ def _initial_rates(rate: Rate, value: float, parameters: list[nn.Parameter]) -> 
 class MAMLOptions(LearnerOptions):
     """MAML.
 
-    inner_steps: of gradient descent in training.
-    test_steps: of gradient descent in a test; as many as in training by default.
-    inner_rate: of that descent.
+    inner_steps: steps of gradient descent in training.
+    test_steps: steps of gradient descent in a test; as many as in training by default.
+    inner_rate: inner learning rate.
     rate: "fixed", or learned: "one" for all parameters, or one for "each" number (Meta-SGD).
     order: "second" differentiates through the descent, "first" does not.
     """
@@ -222,12 +225,12 @@ class MAMLOptions(LearnerOptions):
     order: Order = "second"
 
     def build(self, parts: Parts) -> MAML:
-        """Of a network with an output for each class."""
+        """Build MAML of a network with an output for each class."""
         return MAML(adapted_network(parts, "MAML"), parts.way, **vars(self))
 
 
 def adapted_network(parts: Parts, learner: str) -> nn.Module:
-    """A network whose parameters a task adapts; its softmax layer starts at 0, as that of every base learner."""
+    """Build a network whose parameters a task adapts. Its softmax layer starts at 0, as in every base learner."""
     if parts.spec.vocabulary is not None:
         raise ValueError(
             f"{learner} is for images: recurrent networks cannot be vectorised over tasks. Choose another preset"

@@ -1,7 +1,7 @@
 """Memory-augmented networks (Santoro et al., 2016): an LSTM that writes to the least recently used rows of a memory.
 
-A task is a sequence: the controller reads the support example by example, each with its label, and from the state that
-this leaves behind each query recalls on its own. Letters are those of section 3.2 of their paper:
+A task is a sequence. The controller reads the support example by example, each with its label. Each query then reads
+the memory independently, from the state after the support. Letters are those of section 3.2 of their paper:
 keys k, memory M, weights w^r (read), w^w (write), w^u (usage), w^lu (least used), gate alpha, decay gamma.
 
 `b` tasks (or b * m queries), `n` support examples, `m` queries, `C` ways, `d` size of an embedding, `h` heads, `N` rows
@@ -98,7 +98,7 @@ class MANN(EmbeddingLearner):
         return Recalled(state, embeddings, way)
 
     def compare(self, queries: Tensor, task: Recalled) -> Tensor:
-        """What each query recalls from the state that the support left behind; it writes nothing."""
+        """Let each query recall from the state after the support. A query writes nothing."""
         b, m = queries.shape[:2]
         states = State(*(part.repeat_interleave(m, dim=0) for part in task.state))
         recall = self.recall(F.pad(queries, (0, self.way)).flatten(0, 1), states)

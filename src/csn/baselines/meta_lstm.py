@@ -1,7 +1,7 @@
 """Meta-Learner LSTM (Ravi and Larochelle, 2017): the cell state of an LSTM is the parameters of a network.
 
 `b` tasks, `n` support examples, `C` ways, `P` parameters of the network. Numbers of equations are those of their paper.
-Gradients and losses are data, as in the original: no second derivatives.
+As in the original, gradients and losses are constants, so there are no second derivatives.
 """
 
 from __future__ import annotations
@@ -36,10 +36,18 @@ class Gates(NamedTuple):
 class MetaLSTM(MAML):
     """theta_t = f_t theta_{t-1} - i_t grad L_t (eq. 2), where f_t and i_t come from an LSTM, for each parameter alone.
 
-    The network's own parameters are theta_0, which is learned too (the cell's initial state). Two layers share their
-    weights over all parameters: an LSTM of `units` reads the preprocessed gradient and loss, and from its state, theta
-    and the gates before come f and i (eqs. 3 and 4). inner_rate: where i starts. The whole support is read at every
-    step, so its order does not matter.
+    The network's own parameters are theta_0 (the cell's initial state), which is learned too. All parameters share the
+    weights of two layers. First an LSTM reads the preprocessed gradient and loss. Then f and i are computed from its
+    state, from theta and from the previous gates (eqs. 3 and 4). Every step reads the whole support, so its order does
+    not matter.
+
+    Args:
+        network: (examples, *input) -> logits (examples, way).
+        way: The largest number of classes.
+        units: Units of the LSTM.
+        inner_steps: Steps in training.
+        test_steps: Steps in evaluation. As many as in training by default.
+        inner_rate: The initial value of i.
     """
 
     def __init__(
@@ -109,10 +117,10 @@ class MetaLSTM(MAML):
 class MetaLSTMOptions(LearnerOptions):
     """Meta-Learner LSTM.
 
-    units: of the LSTM that reads gradients.
-    inner_steps: in training.
-    test_steps: in a test; as many as in training by default.
-    inner_rate: where the input gate starts.
+    units: units of the LSTM that reads gradients.
+    inner_steps: steps in training.
+    test_steps: steps in a test; as many as in training by default.
+    inner_rate: initial value of the input gate.
     """
 
     name: ClassVar[str] = "meta-lstm"

@@ -2,9 +2,9 @@
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` key size, `P` weights of a network. Letters are those of
 their algorithm 1: a base learner b with slow weights W and a representation function u with slow weights Q. From the
-gradients of each support example's loss, m writes one row of fast weights W*_i into a memory; from those of a few parts
-of the support, d (an LSTM) makes fast weights Q* of the task. Keys come from u under Q and Q*, and a query's W* is what
-its key reads from the memory. Gradients are data, as in the original: nothing is differentiated twice.
+gradients of each support example's loss, m writes one row of fast weights W*_i into a memory. From the gradients of a
+few parts of the support, d (an LSTM) makes fast weights Q* of the task. u computes keys with Q and Q*. The key of a
+query reads its W* from the memory. As in the original, gradients are constants: nothing is differentiated twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from csn.learner import FewShotLearner, ordinary
 from csn.networks.cnn import channels_last, check_images, pool, pooled_size
 
 P_OF_EQ_6 = 7.0  # of the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
-FAST_START = 0.001  # scale of the last layers of m and d: what they give all weights alike adds up over 576 inputs
+FAST_START = 0.001  # initial scale of the last layers of m and d: an offset common to all weights adds up over inputs
 
 
 class AugmentedNetwork(nn.Module):
@@ -87,7 +87,7 @@ class AugmentedNetwork(nn.Module):
                 if index == len(self.convolutions) - 1:
                     h = h.flatten(1)
             logits = h if head is None else F.linear(h, head)
-            # Summed, and no layer mixes examples, so each row's gradient is that of its own loss.
+            # The loss is a sum and no layer mixes examples, so each row's gradient belongs to its own loss.
             loss = F.cross_entropy(logits[:, :way], labels, reduction="sum")
             deltas = torch.autograd.grad(loss, preactivations)
         return [
@@ -107,11 +107,20 @@ class Parameterised(NamedTuple):
 
 
 class MetaNet(FewShotLearner[Parameterised]):
-    """Base learner b and representation function u are networks of the same shape; m and d one each for convolutions
-    and for linear layers, as in the authors' program.
+    """Meta Networks.
 
-    parts: of the support, whose gradients d reads one after the other, so that its order matters.
-    temperature: None for raw cosines as printed, or the initial value of a learned scale on them.
+    The base learner b and the representation function u have the same shape. As in the authors' program, there is one m
+    and one d for convolutions, and another for linear layers.
+
+    Args:
+        image: (channels, height, width).
+        way: The largest number of classes.
+        filters: Filters of every convolution.
+        size: d, numbers in a key.
+        units: Units of the networks m and d.
+        parts: Parts into which the support is divided. d reads the gradients of one part after the other, so the order
+            of the support matters.
+        temperature: None for raw cosines as published, or the initial value of a learned scale on them.
     """
 
     head: Tensor
@@ -133,7 +142,7 @@ class MetaNet(FewShotLearner[Parameterised]):
         self.way, self.parts = way, parts
         self.base = AugmentedNetwork(image, (size, way), filters=filters)
         self.representation = AugmentedNetwork(image, (size,), filters=filters)
-        # Only gradients, which are data, pass through this layer: there is nothing that could train it.
+        # Only gradients, which are constants, pass through this layer, so it cannot be trained.
         self.register_buffer("head", torch.randn(way, size) * (2 / size) ** 0.5)
         self.log_scale = log_scale(temperature)
         self.m_convolutions, self.m_linear = (_small_m(units) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Siamese networks (Koch, Zemel and Salakhutdinov, 2015): the same or not, learned from pairs.
+"""Siamese networks (Koch, Zemel and Salakhutdinov, 2015) learn from pairs whether two examples are of one class.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding.
 """
@@ -21,9 +21,9 @@ from csn.learner import EpisodeOutput
 class SiameseNetwork(EmbeddingLearner):
     """p = sigmoid(sum_j alpha_j |h_1j - h_2j|), the probability that two examples are of one class (section 3.1).
 
-    h are `size` sigmoid units on top of the embedding. The sum has a bias, without which p of a pair of equals would be
-    a half whatever is learned. alpha starts negative, so that distance speaks against a pair from the beginning, and
-    large: while it is small, the network gains most by saturating h, which ends its learning.
+    h consists of `size` sigmoid units on top of the embedding. The sum has a bias. Without it, p would always be 1/2
+    for two equal examples. alpha starts negative, so that distance lowers p from the beginning. It also starts large:
+    with a small alpha, training saturates h first, and learning stops.
     """
 
     def __init__(self, embedding: nn.Module, way: int, *, size: int = 64) -> None:

@@ -28,9 +28,16 @@ Norm = Literal["none", "batch", "group", "support", "transductive"]
 
 
 class ConvStack(nn.Module):
-    """Convolution, normalisation, ReLU, pooling, `layers` times over: (examples, channels, h, w) -> the same kind.
+    """Blocks of convolution, normalisation, ReLU and pooling: (examples, channels, h, w) -> (examples, filters, ...).
 
-    ceil: whether pooling keeps a last odd row and column.
+    Args:
+        channels: Channels of the input.
+        filters: Filters of every convolution.
+        layers: Number of blocks.
+        norm: The normalisation after every convolution.
+        dropout: The dropout rate on the input.
+        precision: The precision of the convolutions.
+        ceil: Whether pooling keeps a last odd row and column.
     """
 
     def __init__(
@@ -63,11 +70,18 @@ class ConvStack(nn.Module):
 
 
 class CNN(BaseLearner):
-    """The base learner of adaCNN; `image` is (channels, height, width).
+    """The base learner of adaCNN.
 
-    dropout: rates for the input, the input of the last convolution and the input of the softmax layer (appendix A).
-    norm and precision: of the two convolutions below the adapted layers. The adapted ones have no norm, so that eq. 5
-    stays per example.
+    Args:
+        image: (channels, height, width).
+        way: The number of outputs C.
+        filters: Filters of every convolution.
+        dropout: Dropout rates on the input, the input of the last convolution and the input of the softmax layer
+            (appendix A).
+        norm: The normalisation after the two convolutions below the adapted layers. The adapted layers have none, so
+            that eq. 5 stays per example.
+        precision: The precision of these two convolutions.
+        shift_rule: How shifts are added (`csn.core.neurons`).
     """
 
     stem_layers, adapted_layers = 2, 3
@@ -123,7 +137,15 @@ class CNN(BaseLearner):
 class CNNKey(nn.Module):
     """A CNN of the base learner's shape: five convolutions, then a linear layer to the key (section 4.1).
 
-    shared_stem: the first of them are the base learner's stem, and this reads its features.
+    Args:
+        image: (channels, height, width).
+        size: Numbers in a key.
+        filters: Filters of every convolution.
+        layers: Number of convolutions, including those of a shared stem.
+        norm: The normalisation after every convolution.
+        precision: The precision of the convolutions.
+        shared_stem: Whether the base learner's stem replaces the first convolutions. The key function then reads the
+            features of the stem.
     """
 
     def __init__(
@@ -158,12 +180,12 @@ class CNNKey(nn.Module):
 class CNNOptions(NetworkOptions):
     """The networks of adaCNN.
 
-    filters: of every convolution.
-    dropout: rates for the base learner's input and the inputs of its last convolution and its softmax layer.
-    norm: after the convolutions that no shift reaches, and after those of the key function; "support" and
-        "transductive" are for networks whose parameters a task adapts (`csn.networks.task_norm`).
-    precision: in which those convolve.
-    shared_stem: the convolutions that no shift reaches are the key function's first ones, too.
+    filters: filters of every convolution.
+    dropout: dropout rates on the base learner's input and the inputs of its last convolution and its softmax layer.
+    norm: normalisation after the convolutions that are never shifted, and after those of the key function; "support"
+        and "transductive" are for networks whose parameters a task adapts (`csn.networks.task_norm`).
+    precision: precision of these convolutions.
+    shared_stem: the key function shares the convolutions that are never shifted.
     """
 
     name: ClassVar[str] = "cnn"
@@ -186,7 +208,7 @@ _natively: ContextVar[bool] = ContextVar("natively", default=False)
 
 @contextmanager
 def native_norms() -> Iterator[None]:
-    """Where no torch.func.vmap is at work, so that group norm may be torch's own, which takes half of the time."""
+    """Use torch's own group norm, which is twice as fast. It works only without torch.func.vmap."""
     token = _natively.set(True)
     try:
         yield
@@ -195,7 +217,7 @@ def native_norms() -> Iterator[None]:
 
 
 class GroupNorm(nn.GroupNorm):
-    """Group normalisation, put together from operations that torch.func.vmap knows, or torch's own."""
+    """Group normalisation, either of operations that torch.func.vmap supports, or torch's own."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> the same: each group normalised as a layer, a gain and bias per channel."""
@@ -216,7 +238,7 @@ def check_images(x: Tensor, image: tuple[int, int, int]) -> None:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """`x.contiguous(memory_format=torch.channels_last)` in words that torch.func.vmap knows."""
+    """Do `x.contiguous(memory_format=torch.channels_last)` with operations that torch.func.vmap supports."""
     return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 

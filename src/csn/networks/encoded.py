@@ -16,10 +16,18 @@ from csn.networks.sentences import SentenceEncoder, Until, check_sentences
 
 
 class EncodedFFN(BaseLearner):
-    """The encoder is the stem and knows nothing of the task; all layers of the FFN are adapted. Trained jointly.
+    """An encoder as the stem, which no task adapts, and an FFN with all layers adapted. Both are trained jointly.
 
-    layers: of the encoder; the FFN has three. embedding_dropout: on the word embeddings; dropout: on every layer of the
-    FFN (appendix A). until: how far the encoder reads a sentence.
+    Args:
+        vocabulary: The number of words.
+        way: The number of outputs C.
+        embedding: Numbers in a word embedding.
+        units: Units of the encoder and of the FFN.
+        layers: Layers of the encoder. The FFN has three.
+        embedding_dropout: The dropout rate on the word embeddings.
+        dropout: The dropout rate on every layer of the FFN (appendix A).
+        until: How far the encoder reads a sentence (`read_until`).
+        shift_rule: How shifts are added (`csn.core.neurons`).
     """
 
     ffn_layers = 3

@@ -52,8 +52,16 @@ class LSTMLayer(nn.Module):
 class LSTM(BaseLearner):
     """The base learner of adaLSTM.
 
-    vocabulary: word ids; embedding: size of the word embeddings; units: of each layer.
-    align: which steps of two sentences correspond (`aligned`). until: how far a sentence is read (`read_until`).
+    Args:
+        vocabulary: The number of words.
+        way: The number of outputs C.
+        embedding: Numbers in a word embedding.
+        units: Units of every LSTM layer.
+        layers: Layers of the LSTM.
+        embedding_dropout: The dropout rate on the word embeddings.
+        align: Which steps of two sentences correspond (`aligned`).
+        until: How far a sentence is read (`read_until`).
+        shift_rule: How shifts are added (`csn.core.neurons`).
     """
 
     def __init__(

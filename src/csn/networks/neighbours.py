@@ -19,8 +19,18 @@ from csn.networks.sentences import BLANK, PAD, UNKNOWN, WordEmbedding, check_sen
 class NeighbourKey(nn.Module):
     """A perceptron over the embeddings of the words next to the blank, `neighbours` on either side.
 
-    Where the sentence ends before that, the neighbour is PAD, which has an embedding as any word has. context: a linear
-    map of the mean embedding of the sentence's other known words is added, which tells what it is about.
+    A neighbour beyond the end of the sentence is PAD, which has an embedding like any word.
+
+    Args:
+        vocabulary: The number of words.
+        size: Numbers in a key.
+        neighbours: Words on either side of the blank.
+        embedding: Numbers in a word embedding.
+        units: Units of the hidden layers.
+        layers: Layers of the perceptron.
+        dropout: The dropout rate on the word embeddings.
+        context: Whether to add a linear map of the mean embedding of the sentence's other known words, which represents
+            its topic.
     """
 
     def __init__(
@@ -50,7 +60,7 @@ class NeighbourKey(nn.Module):
         return self.unchecked(x)
 
     def unchecked(self, x: Tensor) -> Tensor:
-        """The same for sentences that are known to be right: a graph cannot look at their words."""
+        """Do the same without checking the sentences, because an exported graph cannot inspect their words."""
         keys: Tensor = self.layers(self.embedding(_words_around(x, self.neighbours)))
         return keys if self.context is None else keys + self.context(self._mean_of_others(x))
 

@@ -1,4 +1,4 @@
-"""Embeddings as the authors of baselines have them: four blocks without a linear layer, and pixels."""
+"""The embeddings that the authors of baselines used: four blocks without a linear layer, and pixels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKS = 4
 class FourBlocks(nn.Module):
     """Four times convolution, normalisation, ReLU and 2x2 max pooling; the outputs are the embedding.
 
-    So have Vinyals et al. (2016), Snell et al. (2017) and Finn et al. (2017): 28 x 28 pixels become 1 x 1.
+    Vinyals et al. (2016), Snell et al. (2017) and Finn et al. (2017) use it. It maps 28 x 28 pixels to 1 x 1.
     """
 
     def __init__(self, image: tuple[int, int, int], options: CNNOptions) -> None:

@@ -44,7 +44,12 @@ class NormedConv(nn.Module):
         self.norm = normalisation(norm, outputs)
 
     def forward(self, x: Tensor, *, alone: bool = False) -> Tensor:
-        """alone: each example by itself, in training too: batch norm then goes by its running statistics."""
+        """Convolve, then normalise.
+
+        Args:
+            x: (examples, inputs, h, w).
+            alone: Whether batch norm uses its running statistics in training too, so that examples do not mix.
+        """
         a = self.convolution(x)
         if alone and isinstance(self.norm, nn.BatchNorm2d):
             norm = self.norm
@@ -87,13 +92,21 @@ class BlockStack(nn.Module):
 
 
 class ResNet(BaseLearner):
-    """The base learner of adaResNet; `image` is (channels, height, width), 16 pixels or more on a side.
+    """The base learner of adaResNet.
 
-    width: multiplies every number of filters and units. dropout: rates for the input and for the inputs of the two
-    fully connected layers (appendix A). norm: after every convolution. Batch norm below the lowest adapted
-    preactivations is ordinary. Above them it would mix examples into each other's gradients (eq. 5), so the
-    description phase goes by its running statistics there; those are gathered in the prediction phase of training.
-    precision: of the blocks below them.
+    Batch norm below the lowest adapted preactivations is ordinary. Above them, it would mix examples into each other's
+    gradients (eq. 5). The description phase therefore uses running statistics there, which the prediction phase of
+    training collects.
+
+    Args:
+        image: (channels, height, width), with 16 pixels or more on a side.
+        way: The number of outputs C.
+        width: The factor on every number of filters and units.
+        units: Units of the hidden fully connected layer, before `width`.
+        dropout: Dropout rates on the input and on the inputs of the two fully connected layers (appendix A).
+        norm: The normalisation after every convolution.
+        precision: The precision of the blocks below the lowest adapted preactivations.
+        shift_rule: How shifts are added (`csn.core.neurons`).
     """
 
     def __init__(
@@ -154,7 +167,15 @@ class ResNet(BaseLearner):
 class ResNetKey(nn.Module):
     """A key function of the base learner's shape: blocks, 1x1 convolution, a hidden layer, a linear one to the key.
 
-    shared_stem: all blocks but the last are the base learner's stem, and this reads its features.
+    Args:
+        image: (channels, height, width).
+        size: Numbers in a key.
+        width: The factor on every number of filters and units.
+        units: Units of the hidden layer, before `width`.
+        norm: The normalisation after every convolution.
+        precision: The precision of the blocks.
+        shared_stem: Whether the base learner's stem replaces all blocks but the last. The key function then reads the
+            features of the stem.
     """
 
     def __init__(
@@ -186,7 +207,7 @@ class ResNetKey(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
         if self.image is None:
-            x = F.relu(halve(x))  # the stem ends before them
+            x = F.relu(halve(x))  # the stem ends before pooling and ReLU
         else:
             check_images(x, self.image)
         h = F.relu(self.features(F.relu(halve(self.blocks(x))))).mean((2, 3))
@@ -197,12 +218,12 @@ class ResNetKey(nn.Module):
 class ResNetOptions(NetworkOptions):
     """The networks of adaResNet.
 
-    width: multiplies every number of filters and units.
-    units: of the hidden fully connected layer, before `width`.
-    dropout: rates for the base learner's input and the inputs of its two fully connected layers.
-    norm: after every convolution.
-    precision: in which the blocks that no shift reaches convolve.
-    shared_stem: the blocks below the adapted layers are the key function's first ones, too.
+    width: factor on every number of filters and units.
+    units: units of the hidden fully connected layer, before `width`.
+    dropout: dropout rates on the base learner's input and the inputs of its two fully connected layers.
+    norm: normalisation after every convolution.
+    precision: precision of the blocks that are never shifted.
+    shared_stem: the key function shares the blocks below the adapted layers.
     """
 
     name: ClassVar[str] = "resnet"
@@ -222,7 +243,7 @@ class ResNetOptions(NetworkOptions):
 
 
 def halve(x: Tensor) -> Tensor:
-    """2x2 max pooling as in TCML, an odd row or column left over is dropped: 84-42-21-10-5."""
+    """2x2 max pooling as in TCML, which drops an odd last row or column: 84-42-21-10-5."""
     return F.max_pool2d(x, 2)
 
 

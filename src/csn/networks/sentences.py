@@ -37,8 +37,10 @@ def known(x: Tensor) -> Tensor:
 def aligned(x: Tensor, align: Alignment) -> Tensor:
     """Rows with their words moved so that certain steps correspond: (examples, T) -> the same.
 
-    blank: as the windows of csn.data.text come, all blanks at one step. start: first words at step 0. end: last words
-    at the last step.
+    Args:
+        x: Word ids.
+        align: "blank" leaves rows unchanged: the windows of csn.data.text have all blanks at one step. "start" moves
+            first words to step 0. "end" moves last words to the last step.
     """
     if align not in ALIGNMENTS:
         raise ValueError(f"sentences can be aligned at {', '.join(ALIGNMENTS)}, got {align!r}")
@@ -49,10 +51,12 @@ def aligned(x: Tensor, align: Alignment) -> Tensor:
 
 
 def read_until(x: Tensor, until: Until) -> Tensor:
-    """What a recurrent network reads of a sentence: (examples, T) -> the same, or PAD after the blank.
+    """Cut sentences to the part that a recurrent network reads: (examples, T) -> the same, or PAD after the blank.
 
-    blank: it answers at the step of the missing word, the 'prediction timestep' of section 4.2. end: it reads on to the
-    last word.
+    Args:
+        x: Word ids.
+        until: "blank" stops at the missing word, the 'prediction timestep' of section 4.2. "end" reads to the last
+            word.
     """
     if until not in get_args(Until):
         raise ValueError(f"sentences can be read until their end or their blank, got {until!r}")
@@ -63,9 +67,9 @@ def read_until(x: Tensor, until: Until) -> Tensor:
 
 
 class WordEmbedding(nn.Module):
-    """Randomly initialised embeddings (section 4.2), with dropout on single numbers of them.
+    """Randomly initialised embeddings (section 4.2), with dropout on their single numbers.
 
-    They start small: an embedding of size 1 is moved too little by the few tasks that meet its word.
+    Embeddings start small. Numbers of about 1 would change too little, because only a few tasks contain a given word.
     """
 
     start = 0.1

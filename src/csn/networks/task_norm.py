@@ -1,7 +1,8 @@
-"""Batch normalisation for networks whose parameters a task adapts: its statistics are those of one task's examples.
+"""Batch normalisation for networks whose parameters a task adapts. It uses the statistics of one task's examples.
 
-`n` support examples come first, then the queries. "support" keeps answers inductive; "transductive" is as MAML was
-published: the queries of a task are normalised by their joint statistics, so that each answer depends on the others.
+`n` support examples come first, then the queries. "support" keeps answers inductive. "transductive" is the published
+form of MAML: it normalises the queries of a task by their joint statistics, so each answer depends on the other
+queries.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _support: ContextVar[int | None] = ContextVar("support", default=None)
 
 @contextmanager
 def support_first(examples: int) -> Iterator[None]:
-    """Where so many examples of a network's input are a task's support, and those after them its queries."""
+    """Declare that the first `examples` inputs of a network are a task's support and the others its queries."""
     token = _support.set(examples)
     try:
         yield
@@ -33,8 +34,9 @@ def support_first(examples: int) -> Iterator[None]:
 class TaskNorm(nn.Module):
     """Normalises each channel, then scales and shifts it.
 
-    The support goes by its own mean and variance over examples and pixels. With "support" a query goes by the mean and
-    variance of the support and itself; with "transductive" by those of all queries.
+    The support is normalised by its own mean and variance over examples and pixels. With "support", a query is
+    normalised by the mean and variance of the support and itself. With "transductive", it is normalised by those of all
+    queries.
     """
 
     def __init__(self, filters: int, statistics: Statistics, eps: float = 1e-5) -> None:
