@@ -1,7 +1,7 @@
-"""Learners side by side: the same training tasks, the same test tasks, and their time as a ratio to one floor.
+"""Compares learners on the same training tasks and the same test tasks, with their time as a ratio to one floor.
 
-A comparison is a folder: a run of each learner, its result file, comparison.json and comparison.png. Whatever of it is
-there and up to date is used as it is, so that a comparison that was stopped goes on where it was.
+A comparison is a folder with a run and a result file of each learner, comparison.json and comparison.png. Files that
+are there and up to date are reused, so a comparison that was stopped can go on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from csn.experiments.timing.floor import floor_of, inference_step, ratios, train
 from csn.learner import FewShotLearner
 
 NEAREST = "nearest neighbour"
-VALIDATIONS, VALIDATION_TASKS = 5, 100  # in a training, and tasks of each
+VALIDATIONS, VALIDATION_TASKS = 5, 100  # validations of a training, and tasks per validation
 FLOORS = {"images": "adacnn-df", "sentences": "adalstm-1-df"}
 
 
@@ -51,7 +51,7 @@ class Contender:
 
     @property
     def trained(self) -> bool:
-        """Whether its run is there, of this configuration, and finished."""
+        """Whether its folder has a finished run of this configuration."""
         if not (self.folder / "best.safetensors").exists() or not (self.folder / "last.safetensors").exists():
             return False
         _, metadata = load_checkpoint(self.folder / "last.safetensors")
@@ -59,8 +59,10 @@ class Contender:
         return bool(same and metadata["tasks"] >= self.config.train.tasks)
 
     def check_folder(self) -> None:
-        """Raise ValueError if its folder has a run of another configuration. A shorter one is no beginning of it here:
-        it had its validations at other tasks."""
+        """Raise ValueError if its folder has a run of another configuration.
+
+        A shorter run is not accepted as its beginning, because it validated after other numbers of tasks.
+        """
         path = self.folder / "config.json"
         if path.exists() and config_from_json(path.read_text(encoding="utf-8")) != self.config:
             raise ValueError(
@@ -82,7 +84,7 @@ def contenders(
     seed: int,
     changes: Sequence[str] = (),
 ) -> list[Contender]:
-    """One for each name, PRESET or PRESET:RECIPE, all to learn from the same tasks and nothing else."""
+    """One contender for each name, PRESET or PRESET:RECIPE. All learn from the same tasks and nothing else."""
     equal: dict[str, dict[str, Any]] = {
         "data": {"name": data, "way": way, "shot": shot, "queries": queries},
         "pretrain": {"epochs": 0},
@@ -110,7 +112,10 @@ def contenders(
 
 
 def bought_for(contender: Contender, data: Dataset, seconds: float, device: torch.device) -> Contender:
-    """As many training tasks as take about `seconds` here, or those of an earlier run of the same options."""
+    """The contender with as many training tasks as take about `seconds` on this machine.
+
+    An earlier run with the same options keeps its number of tasks.
+    """
     path = contender.folder / "config.json"
     if path.exists():
         earlier = config_from_json(path.read_text(encoding="utf-8"))
@@ -124,7 +129,7 @@ def bought_for(contender: Contender, data: Dataset, seconds: float, device: torc
 
 
 def untrained(contender: Contender, data: Dataset) -> FewShotLearner[Any]:
-    """The learner before training; a ValueError if it is not for this kind of data."""
+    """The learner before training, or a ValueError if it does not read this kind of data."""
     torch.manual_seed(contender.config.train.seed)
     return _build(contender.config, data)
 
@@ -138,7 +143,7 @@ def result_of(
     device: torch.device,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Its result file, made or read: accuracy on the first `tasks` test tasks, the same for all contenders."""
+    """Read or make a contender's result file: its accuracy on the first `tasks` test tasks, the same for everyone."""
     source, path = _test_source(contender.config, data, queries), contender.folder / "result.json"
     setting = setting_of(source, tasks, contender.config.learner.attention)
     if path.exists():  # of this model, by its bytes: the times of files follow a clock that may be set back
@@ -158,9 +163,9 @@ def result_of(
 def time_ratios(
     contenders: Sequence[Contender], data: Dataset, repeats: int, *, device: torch.device
 ) -> dict[str, dict[str, list[float]]]:
-    """Time of a task as a ratio to the floor: name -> phase -> quartiles; of the floor itself, seconds.
+    """Time of a task as a ratio to the floor: name -> phase -> quartiles. For the floor itself, seconds.
 
-    A step has one task. Trained learners are timed, since what is still 0 at the start may cost less.
+    A step has one task. Trained learners are timed, because weights that are still 0 may cost less.
     """
     config = contenders[0].config
     episode = _source(config, data, "test").batch(0, 1).to(device)
@@ -194,7 +199,7 @@ def summary(
     repeats: int,
     device: torch.device,
 ) -> dict[str, Any]:
-    """comparison.json: a row for each learner, best first, and what the numbers mean."""
+    """The content of comparison.json: a row for each learner, best first, and the meaning of the numbers."""
     evaluation = next(iter(results.values()))["evaluation"]
     rows = []
     for each in contenders:
@@ -219,13 +224,13 @@ def summary(
 
 
 def _with_tasks(contender: Contender, tasks: int) -> Contender:
-    """The same with another number of training tasks."""
+    """The contender with another number of training tasks."""
     train = dataclasses.replace(contender.config.train, tasks=tasks)
     return _validated(dataclasses.replace(contender, config=dataclasses.replace(contender.config, train=train)))
 
 
 def _validated(contender: Contender) -> Contender:
-    """The same with as many validations as every other."""
+    """The contender with the number of validations that all contenders have."""
     every = max(1, contender.config.train.tasks // VALIDATIONS)
     return dataclasses.replace(contender, config=merge(contender.config, {"train": {"validate_every": every}}))
 

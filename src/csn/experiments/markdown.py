@@ -14,7 +14,7 @@ from csn.experiments.records.statistics import by_seed, over_seeds, pooled
 from csn.experiments.tables.arms import Arm, arms_of
 from csn.experiments.tables.plan import arm, in_order, margin_of
 
-FEW_CLASSES = 50  # fewer are so few that an interval has to cover other classes too
+FEW_CLASSES = 50  # with fewer classes, tables show an interval over classes too
 # What benchmarks/overhead.py measures; older files lack some of it.
 OVERHEAD_KINDS = {
     "df": "direct feedback",
@@ -39,7 +39,7 @@ def accuracy_table(rows: Iterable[Result], page: Path) -> str:
 
 
 def grid_table(rows: Iterable[Result], page: Path) -> str:
-    """Markdown: a line a model, a column for each size of tasks; ours, the paper's, and the time of training."""
+    """A line per model and a column per size of tasks: our accuracy, the paper's, and the training time."""
     models: dict[str, dict[str, str]] = {}
     sizes: dict[str, tuple[Any, ...]] = {}
     of_cell: dict[tuple[str, str], Result] = {}
@@ -63,8 +63,10 @@ def grid_table(rows: Iterable[Result], page: Path) -> str:
 
 
 def arms_table(rows: Iterable[Result], page: Path) -> str:
-    """Markdown, of an ablation: each arm's accuracy, by how much it is above its model's baseline, task by task, and by
-    how much the paper's is above its own. Models say their data where there are several."""
+    """Markdown of an ablation: each arm's accuracy and its difference to the baseline, next to the paper's difference.
+
+    Differences are taken task by task. Models state their data if the table has several data sets.
+    """
     rows = in_order(result for result in rows if result.learner == TRAINED)
     several = len({result.data for result in rows}) > 1
     lines = ["| model | arm | csn | against the baseline | paper | trained on | file |"]
@@ -79,8 +81,11 @@ def arms_table(rows: Iterable[Result], page: Path) -> str:
 
 
 def _against(arm: Arm) -> str:
-    """By how much an arm is above its baseline of the same seeds, with the interval over tasks; over seeds too, and
-    whether by those it differs (bold) or is level; how many these are if not all, and how far single ones reach."""
+    """An arm's difference to the baseline of the same seeds, with its interval over tasks.
+
+    With several seeds it adds: how many seeds have a baseline, if not all; the interval over seeds; whether the arm
+    differs from the baseline (bold) or is level with it; and the range of the single seeds.
+    """
     if arm.difference is None:
         return ""
     shown, over = _signed(arm.difference), arm.over_seeds
@@ -93,8 +98,10 @@ def _against(arm: Arm) -> str:
 
 
 def _cost(seeds: Sequence[Result]) -> str:
-    """Up to the models that were chosen, of how many in all, and the time of all; of several seeds, from the least to
-    the most."""
+    """The training tasks up to the chosen model, the tasks in all, and the time of all.
+
+    Several seeds give a range from the least to the most.
+    """
     if seeds[0].learner != TRAINED:
         return ""
     chosen = _span(each.content["trained"]["tasks"] for each in seeds)
@@ -111,7 +118,7 @@ def _span(numbers: Iterable[int]) -> str:
 
 
 def tasks_in_all(result: Result) -> int:
-    """Trained on, those after the chosen model too; a training that was stopped has fewer than it was to have."""
+    """The number of training tasks, including those after the chosen model. A stopped training has fewer."""
     curve = result.content["trained"]["validation_curve"]
     return int(curve[-1][0] if curve else result.content["trained"]["tasks"])
 
@@ -126,7 +133,7 @@ def _link(result: Result, page: Path) -> str:
 
 
 def relative(path: Path, page: Path) -> str:
-    """A path as links of a page in a folder have it."""
+    """A path relative to the folder of a page, for links."""
     return Path(os.path.relpath(path.resolve(), page.resolve())).as_posix()
 
 
@@ -135,7 +142,7 @@ def _signed(accuracy: Accuracy) -> str:
 
 
 def accuracy_over_seeds(seeds: Sequence[Result]) -> str:
-    """The pooled accuracy, its interval over tasks and, of several seeds, that over seeds and how far they reach."""
+    """The pooled accuracy with its interval over tasks. Several seeds add the interval over seeds and their range."""
     shown = str(pooled(seeds)).removesuffix(" %")
     over = over_seeds([each.accuracy.mean for each in seeds])
     if over is None:
@@ -148,7 +155,10 @@ def accuracy_over_seeds(seeds: Sequence[Result]) -> str:
 
 
 def _published(seeds: Sequence[Result], paper: str = "") -> list[str]:
-    """The paper's number, with whether several seeds differ from it or are level with it, and its authors' own."""
+    """The paper's number and that of the system's own authors.
+
+    With several seeds it says whether they differ from the paper's number or are level with it.
+    """
     result, parts = seeds[0], []
     if result.published:
         stated = float(result.published.split(" ± ")[0]) / 100

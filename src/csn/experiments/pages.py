@@ -1,10 +1,10 @@
-"""Committed result files as tables: what the paper says, what we measured, and at what cost.
+"""Fills the tables of pages from committed result files: the paper's numbers, our numbers, and their cost.
 
-A page marks where a table goes by `<!-- results NAME -->` and `<!-- /results -->`; `fill` writes what is between. A
-name is a folder below that of all results ("omniglot"), perhaps with words that choose rows by data, sampling or preset
-("penn-treebank random"). A word in front says what to make of them: "grid FOLDER" has a line for each model, "arms
-FOLDER" compares the arms of ablations. The name of a comparison ("compare/omniglot-5w1s", perhaps with some of its
-learners) or of a benchmark ("benchmarks/overhead") makes the table of that file.
+A page marks the place of a table with `<!-- results NAME -->` and `<!-- /results -->`, and `fill` writes the table in
+between. NAME is a folder of results ("omniglot"). Further words choose rows by data, sampling or preset
+("penn-treebank random"). A word in front chooses the kind of table: "grid FOLDER" has a line for each model, and "arms
+FOLDER" compares the arms of ablations. NAME may also be a comparison ("compare/omniglot-5w1s", perhaps with some of its
+learners) or a benchmark ("benchmarks/overhead").
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from csn.experiments.markdown import (
 )
 from csn.experiments.records.files import read_result, read_results
 
-# What a word before the name of a folder makes of its results.
+# The kind of table that a word before the name of a folder chooses.
 WRITERS = {"": accuracy_table, "grid": grid_table, "arms": arms_table}
 _BEGIN, _END = "<!-- results NAME -->", "<!-- /results -->"
 _BLOCK = re.compile(r"(<!-- results (?P<name>[^>]*?) -->\n).*?(<!-- /results -->)", re.DOTALL)
-# What may be meant as a mark, on its line; quoted as code it is none.
+# Lines that look like a mark. A mark quoted as code does not count.
 _MARK = re.compile(r"(?<!`)<!--\s*(?P<end>/?)\s*results?\b.*", re.IGNORECASE)
 _WELL_FORMED = re.compile(r"<!-- results (?P<name>\S+( \S+)*) -->")
 
@@ -39,7 +39,13 @@ def marked_pages(root: Path) -> list[Path]:
 
 
 def fill(text: str, folder: Path, page: Path) -> str:
-    """A page with its marked tables written anew from a folder of results; page: the folder of the page."""
+    """A page with its marked tables rewritten from a folder of results.
+
+    Args:
+        text: The page.
+        folder: The folder of all results.
+        page: The folder of the page.
+    """
     _check_marks(text)
     return _BLOCK.sub(lambda mark: f"{mark[1]}{_table(mark['name'], folder, page)}\n{mark[3]}", text)
 
@@ -61,7 +67,7 @@ def _check_marks(page: str) -> None:
 
 
 def _table(name: str, folder: Path, page: Path) -> str:
-    """What a mark stands for. page: the folder of the page, from which links lead to the files."""
+    """The table of a mark. Links lead from `page`, the folder of the page, to the files."""
     first, *words = name.split()
     writer, first, words = (first, words[0], words[1:]) if first in WRITERS and words else ("", first, words)
     file = folder / f"{first}.json"
@@ -78,7 +84,7 @@ def _table(name: str, folder: Path, page: Path) -> str:
 
 
 def _table_of_rows(file: Path, learners: Sequence[str], page: Path) -> str:
-    """Of a comparison, perhaps of some learners only, or of the cost of adaptation."""
+    """The table of a comparison, perhaps with some of its learners only, or of the cost of adaptation."""
     rows = read_result(file).get("rows")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{file} has no rows of names and values: measure again, or name another file")

@@ -1,4 +1,4 @@
-"""The report of a run: a page with what was trained, what came out, its learning curve and one of its episodes."""
+"""The report of a run: a page with its configuration, its results, its learning curve and one of its episodes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ablations as pictures, after the paper's figures 2 and 3: a panel for each model and recipe, a line for each arm.
+"""Pictures of ablations, like the paper's figures 2 and 3: a panel for each model and recipe, a line for each arm.
 
-An arm has a bar for its accuracy and, as arms are often closer to each other than a bar can show, a dot with its
-interval for the difference to its baseline. Both kinds of conditioning stand side by side.
+Each arm has a bar for its accuracy. Bars of similar arms are hard to compare, so a dot with an interval shows the
+difference to the baseline. The two kinds of conditioning are side by side.
 """
 
 from __future__ import annotations
@@ -37,18 +37,22 @@ if TYPE_CHECKING:
 HEAD, PANEL_HEAD, ROW, PANEL_FOOT, FOOT = 70, 72, 25, 36, 4
 NAMES = (90, 230)  # the least and most for the names of arms
 NAME_CHARACTER, GAP, BARS, ACCURACIES, DIFFERENCES = 7.2, 18, 54, 38, 98
-# An arm whose interval reaches more than so many times as far as the median one's has an arrow at the edge.
+# An arm whose interval reaches this many times as far as the median one has an arrow at the edge.
 FAR = 6
 SEEDS: dict[str, Any] = {"color": SOFT, "markersize": 9, "markeredgewidth": 1.2}
 
 
 class ArmMark(NamedTuple):
-    """A line of a panel; numbers in per cent, None without a baseline.
+    """A line of a panel. Numbers are in per cent; differences are None without a baseline.
 
-    panel: its model and recipe; kind: of conditioning; by_seed: the difference of each seed; paper: the paper's
-    difference as text; chance: the accuracy of guessing; covered: how many of its seeds the difference is of, if
-    not all; interval: of the difference, over seeds where there are several, else over tasks; verdict: what the seeds
-    say of it, "differs", "level" or nothing.
+    panel: its model and recipe.
+    kind: the kind of conditioning.
+    by_seed: the difference of each seed.
+    paper: the paper's difference as text.
+    chance: the accuracy of guessing.
+    covered: how many of its seeds have a baseline, if not all.
+    interval: the interval of the difference, over seeds if there are several, else over tasks.
+    verdict: what the seeds show, "differs", "level" or "".
     """
 
     panel: str
@@ -72,7 +76,7 @@ class ArmMark(NamedTuple):
 
 
 def ablation_figure(arms: Sequence[ArmMark], *, title: str = "") -> Figure:
-    """A panel below the other for every model and recipe, all with the same scales."""
+    """A panel for every model and recipe, one below the other, all with the same scales."""
     panels = {name: _lines([arm for arm in arms if arm.panel == name]) for name in dict.fromkeys(a.panel for a in arms)}
     kinds = list(dict.fromkeys(arm.kind for arm in arms))
     height = HEAD + FOOT + sum(PANEL_HEAD + ROW * len(lines) + PANEL_FOOT for lines in panels.values())
@@ -99,8 +103,10 @@ def ablation_figure(arms: Sequence[ArmMark], *, title: str = "") -> Figure:
 
 
 def _lines(arms: Iterable[ArmMark]) -> dict[str, dict[str, ArmMark]]:
-    """The lines of a panel by their names: an arm of each kind, side by side. Of two with one name, such as trainings
-    of different length, the second has a line of its own."""
+    """The lines of a panel by name, each with one arm per kind of conditioning.
+
+    If two arms have the same name, such as trainings of different length, the second gets another line.
+    """
     lines: dict[str, dict[str, ArmMark]] = {}
     seen = Counter[tuple[str, str]]()
     for arm in arms:
@@ -111,7 +117,7 @@ def _lines(arms: Iterable[ArmMark]) -> dict[str, dict[str, ArmMark]]:
 
 
 def _ends(arms: Iterable[ArmMark]) -> tuple[float, float]:
-    """Of the axis of differences: arms that fall far below, to chance for example, must not flatten the others."""
+    """The ends of the axis of differences. Arms far below, for example at chance, must not flatten the others."""
     reaches = [reach for arm in arms if (reach := arm.reach)]
     if not reaches:
         return -1, 1
@@ -125,8 +131,15 @@ def _ends(arms: Iterable[ArmMark]) -> tuple[float, float]:
 def _column(
     figure: Figure, arms: Mapping[int, ArmMark], place: Box, kind: str, scales: tuple[tuple[float, float], float]
 ) -> None:
-    """The arms of one kind by the numbers of their lines: bars, differences, both as numbers too. place: left, top,
-    width, height; scales: the ends of the differences, and the highest accuracy."""
+    """Draw the arms of one kind: bars, differences, and both as numbers.
+
+    Args:
+        figure: The figure.
+        arms: The arms by the numbers of their lines.
+        place: Left, top, width and height.
+        kind: The kind of conditioning.
+        scales: The ends of the axis of differences, and the highest accuracy.
+    """
     left, top, width, height = place
     ends, highest = scales
     middle, right = left + BARS + ACCURACIES + GAP, left + width - DIFFERENCES
@@ -170,7 +183,7 @@ def _axes(figure: Figure, box: Box, ends: tuple[float, float]) -> Axes:
 
 
 def _difference(axes: Axes, y: int, arm: ArmMark) -> None:
-    """A dot with its interval over those of single seeds; of an arm far off, an arrow to where it is."""
+    """Draw a dot with its interval above those of single seeds. An arm off the axis gets an arrow."""
     assert arm.difference is not None
     low, high = axes.get_xlim()
     if not low <= arm.difference <= high:
@@ -195,7 +208,7 @@ def _difference(axes: Axes, y: int, arm: ArmMark) -> None:
 
 
 def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
-    """What the marks mean, as far as they are there."""
+    """A legend of the marks that occur."""
     from matplotlib.lines import Line2D
 
     def mark(shape: str, label: str, **style: Any) -> Line2D:

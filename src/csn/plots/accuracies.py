@@ -1,4 +1,4 @@
-"""Results as pictures: a panel for each size of tasks, a line for each model with ours and, below it, the paper's."""
+"""Pictures of results: a panel for each size of tasks, a line for each model with our accuracy above the paper's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HEAD, PANEL_HEAD, ROW, PANEL_FOOT, FOOT = 52, 34, 26, 36, 4
 NAMES = (120, 445)  # the least and most for the names of models
 NAME_CHARACTER, NUMBERS = 7.2, 92
-APART = 0.22  # of a line: how far ours is above its middle, and the paper's below
+APART = 0.22  # fraction of a line's height: ours is this far above its middle, the paper's this far below
 OURS: dict[str, Any] = {"fmt": "o", "color": BLUE, "markersize": 5}
 PAPERS: dict[str, Any] = {"fmt": "d", "color": ORANGE, "markersize": 5.5, "markerfacecolor": "white"}
 BAND = "#f7f7f7"
@@ -22,7 +22,7 @@ INTERVAL: dict[str, Any] = {"linewidth": 1.4, "capsize": 3}
 
 
 class Mark(NamedTuple):
-    """A line of the picture: ours with its interval in per cent, and the paper's as it prints it ("98.41 ± 0.16")."""
+    """A line of the picture: our accuracy and interval in per cent, and the paper's as printed ("98.41 ± 0.16")."""
 
     data: str
     tasks: str
@@ -40,8 +40,10 @@ class Panel(NamedTuple):
 
 
 def accuracy_figure(marks: Sequence[Mark], *, title: str = "") -> Figure:
-    """A panel below the other, each with an axis of its own: what one size of tasks makes of a model says little about
-    another, and on one axis the hardest tasks would leave no room for differences between models."""
+    """Panels one below the other, each with its own axis.
+
+    On a common axis, the hardest tasks would leave no room for the differences between models.
+    """
     panels = panels_of(marks)
     height = HEAD + FOOT + sum(PANEL_HEAD + ROW * len(panel.lines) + PANEL_FOOT for panel in panels)
     figure = blank_figure(height)
@@ -58,7 +60,7 @@ def accuracy_figure(marks: Sequence[Mark], *, title: str = "") -> Figure:
 
 
 def panels_of(marks: Sequence[Mark]) -> list[Panel]:
-    """A panel for each data set and size of tasks; one for all sizes of a data set where that has a single model."""
+    """A panel for each data set and size of tasks. A data set with a single model has one panel for all sizes."""
     panels = []
     for data in dict.fromkeys(mark.data for mark in marks):
         own = [mark for mark in marks if mark.data == data]
@@ -102,7 +104,7 @@ def _draw(figure: Figure, panel: Panel, top: float, names: float) -> None:
 
 
 def _legend(figure: Figure, *, paper: bool) -> None:
-    """Whose marks are whose, on the line of the title."""
+    """The legend, on the line of the title."""
     axes = axes_at(figure, (WIDTH - MARGIN - 10, 20, 10, 12))
     axes.set_axis_off()
     handles = [

@@ -1,6 +1,6 @@
-"""Drawing on a page: figures that belong to nobody (no pyplot, no global state) until `png` turns them into bytes.
+"""Drawing on a page: figures without pyplot or other global state, which `png` turns into bytes.
 
-Lengths are pixels of a page `WIDTH` wide; the file has `SCALE` times as many, to stay sharp on a dense display.
+Lengths are pixels of a page that is `WIDTH` wide. The file has `SCALE` times as many, so it is sharp on dense displays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Box = tuple[float, float, float, float]  # left, top, width, height
 
 
 def png(figure: Figure, about: str = "") -> bytes:
-    """The picture as a PNG file; about: what it shows, kept in the file as its description."""
+    """The picture as a PNG file. `about` says what it shows and is stored in the file as its description."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=SCALE * DPI, metadata={"Description": about} if about else None)
     return file.getvalue()
@@ -55,7 +55,7 @@ def _height(figure: Figure) -> float:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of no more than so many characters; one that lost some ends in "…"."""
+    """The text, cut to at most `most` characters. A text that was cut ends in "…"."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

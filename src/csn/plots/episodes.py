@@ -48,8 +48,13 @@ EXPLAINED = 8
 def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", pretraining: bool = False) -> Figure:
     """Training and validation accuracy with its interval and best point, and training loss, over tasks.
 
-    A language model trains on sentences, where its accuracy is that of the next word, and is chosen by perplexity.
-    pretraining: the log is of a pretraining, example by example.
+    A language model is trained on sentences. Its training accuracy is that of the next word, and its best point has the
+    lowest perplexity.
+
+    Args:
+        log: The records of a run's log.
+        title: The title of the picture.
+        pretraining: The log is that of a pretraining, which counts examples.
     """
     train, validation = ([record for record in log if kind in record] for kind in ("train", "validation"))
     language = any("perplexity" in record["validation"] for record in validation)
@@ -92,11 +97,11 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", pretrainin
 
 
 def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
-    """Accuracy with its interval over the time of a task, in training and in inference; a number for each learner."""
+    """Accuracy with its interval against the time of a task, in training and in inference. Learners are numbered."""
     figure = blank_figure(480)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.9))
     *panels, names = figure.subplots(1, 3, width_ratios=(5, 5, 3))
-    panels[1].sharey(panels[0])  # before anything is drawn: what has no training time is in one of them only
+    panels[1].sharey(panels[0])  # before drawing, because a learner without training time is in one panel only
     for axes, phase, label in zip(panels, ("train", "inference"), ("training", "inference"), strict=True):
         for number, row in enumerate(rows, start=1):
             if phase not in row["time"]:
@@ -122,16 +127,16 @@ def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Fig
 
 
 def owner_colour(learner: str) -> str:
-    """Conditionally shifted neurons stand out."""
+    """The colour of a learner. Conditionally shifted neurons stand out."""
     return ORANGE if learner.startswith(("ada", "lstm-ada")) else BLUE
 
 
 def episode_figure(
     episode: Episode, *, names: Sequence[str] | None = None, learner: FewShotLearner[Any] | None = None, title: str = ""
 ) -> Figure:
-    """One task: a column per class with its support above; below, its queries or, with a learner, a row per query.
+    """One task, with a column per class. Supports are at the top, and below are queries or a learner's answers.
 
-    Such a row shows the answer, and under each class the weights of its support, in the order of the support above.
+    An answer is a row with the query, the answered class, and under each class the weights of its support examples.
     """
     if episode.tasks != 1:
         raise ValueError(f"a picture shows one task, got a batch of {episode.tasks}: draw them one at a time")
@@ -211,10 +216,14 @@ def explanation_figure(
     *,
     title: str = "",
 ) -> Figure:
-    """A row per query: its answer with the probability, then the examples it came from, as large as their weight.
+    """A row per query: its answer with the probability, then the examples behind it, at sizes that show their weights.
 
-    queries: (m, channels, h, w), examples: (n, channels, h, w); rows: answer, probability and, largest weight first,
-    (example, label, weight). At most `EXPLAINED` examples are shown.
+    Args:
+        queries: (m, channels, h, w).
+        examples: (n, channels, h, w).
+        rows: For each query the answer, its probability, and (example, label, weight) sorted by falling weight. At most
+            `EXPLAINED` examples are shown.
+        title: The title of the picture.
     """
     query_pictures, remembered = _pictures(queries), _pictures(examples)
     top, pitch, left = MARGIN + (36 if title else 0), 104.0, MARGIN + 230
@@ -265,7 +274,7 @@ def episode_names(source: EpisodeSource, index: int) -> list[str]:
 
 @torch.no_grad()
 def answers(learner: FewShotLearner[Any], episode: Episode) -> tuple[Tensor, Tensor | None]:
-    """Probabilities (m, C) and, of a learner that has it, attention (m, n); its own mode is left as it was."""
+    """Probabilities (m, C), and attention (m, n) if the learner has any. The learner's mode is restored afterwards."""
     training = learner.training
     learner.eval()
     try:

@@ -1,4 +1,4 @@
-"""Tasks of blanked words to look at: sentences under each other, blank under blank."""
+"""Pictures of tasks with blanked words: sentences one below the other, with their blanks aligned."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a learner says of one query: a label, its probability, and weights of the support (or of the classes)."""
+    """A learner's answer to one query: a label, its probability, and the weights of the support (or of the classes)."""
 
     label: int
     probability: float
@@ -59,7 +59,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class SentenceTask:
-    """One task in words. names: of the classes; weighs: what the weights of the answers are."""
+    """One task in words.
+
+    names: the names of the classes.
+    weighs: what the weights of the answers mean.
+    """
 
     names: tuple[str, ...]
     support: list[Sentence]
@@ -102,7 +106,7 @@ def sentence_task(
 
 
 def sentence_in_words(row: Tensor, label: int, vocabulary: Sequence[str]) -> Sentence:
-    """A row of word ids in words; a row without a blank is a word that the learner was told."""
+    """A row of word ids in words. A row without a blank is a class name given as support."""
     ids = [i for i in known(row).tolist() if i != PAD]
     if BLANK not in ids:
         return Sentence("", f"(the word {' '.join(vocabulary[i] for i in ids)})", label)
@@ -112,7 +116,7 @@ def sentence_in_words(row: Tensor, label: int, vocabulary: Sequence[str]) -> Sen
 
 
 def around(sentence: Sentence, side: int = SIDE) -> tuple[str, str, str]:
-    """What fits before the blank, the blank, what fits after it."""
+    """The text that fits before the blank, the blank, and the text that fits after it."""
     before, after = sentence.before, sentence.after
     before = before if len(before) <= side else "…" + before[1 - side :]
     after = after if len(after) <= side else after[: side - 1] + "…"

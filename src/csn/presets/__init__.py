@@ -1,4 +1,4 @@
-"""Presets: TOML files of options, csn's own and those of other packages. Reading them loads no part and no torch."""
+"""Presets: TOML files of options, from csn and from other packages. Reading them loads neither torch nor any part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def preset_about(name: str) -> str:
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """A preset's description and recipes as its file has them."""
+    """A preset's description and recipes, as its file states them."""
     entry = registry.plugin("preset", name, own=name in _own())
     if entry is None and name not in _own():
         raise ValueError(registry.unknown("preset", name, preset_names()))

@@ -1,4 +1,4 @@
-"""What a result file must say before anything is made of it: each problem is told with what belongs there."""
+"""Checks of what a result file must contain before it is used. Each problem says what was expected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHOICES = {"sampling": tuple(SOURCES), "attention": typing.get_args(Attention)}
 
 
 def problem_of_result(content: Mapping[str, Any]) -> str:
-    """What is wrong with the contents of a file of `csn evaluate`; nothing if they can be used."""
+    """What is wrong with the contents of a result file, or "" if it can be used."""
     for part, needed in _NEEDED.items():
         if not isinstance(content.get(part, {}), dict):
             return f"has no object of names and values as {part!r}"
@@ -84,7 +84,7 @@ def _numbers(values: Any, count: int | None = None) -> bool:
 
 
 def _is(value: Any, kind: Any) -> bool:
-    """Whether a value is of a kind; a number that can be counted with, neither infinite nor a truth."""
+    """Whether a value is of a kind. A number must be finite, and True and False are not numbers."""
     if isinstance(value, int | float):
         return isinstance(value, kind) and not isinstance(value, bool) and abs(value) < LARGEST
     return isinstance(value, kind)

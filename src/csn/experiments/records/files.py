@@ -24,8 +24,10 @@ def read_results(folder: Path) -> list[Result]:
 
 
 def results_in(path: Path) -> list[Result]:
-    """The accuracies of one file; none of a comparison or benchmark, which has rows. Options that are younger than the
-    file have their defaults."""
+    """The accuracies of one file. A comparison or benchmark has rows instead, and gives none.
+
+    Options that did not exist when the file was written have their defaults.
+    """
     content = read_result(path, "move it away, or remove it")
     if "summary" not in content:
         return []
@@ -38,8 +40,12 @@ def results_in(path: Path) -> list[Result]:
 
 
 def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:
-    """The contents of a result file, which says at least what every reader of it needs. remedy: against a file that is
-    none, where it was not the user who named it."""
+    """The contents of a result file, which are checked for what every reader needs.
+
+    Args:
+        path: The file.
+        remedy: What the message advises if it is not a result file.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

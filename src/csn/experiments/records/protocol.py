@@ -1,4 +1,4 @@
-"""How a model is tested, as data: which tasks, drawn how. A result file holds it, so that anyone can ask again."""
+"""How a model is tested: which tasks, and how they are drawn. Result files say it, so that tests can be repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZE = ("way", "shot", "queries", "seed")
 
 
 def setting_of(source: EpisodeSource, tasks: int, attention: str) -> dict[str, Any]:
-    """What a result file says of the tasks: the first `tasks` of a source."""
+    """What a result file says about its tasks: the first `tasks` of a source."""
     setting = {
         "data": source.data.name,
         "fingerprint": source.classes.fingerprint,
@@ -34,7 +34,7 @@ def setting_of(source: EpisodeSource, tasks: int, attention: str) -> dict[str, A
 
 
 def source_of(setting: dict[str, Any], data: Dataset, support: SupportOf) -> EpisodeSource:
-    """The tasks that a result file speaks of, or a ValueError if the data is not what it was."""
+    """The tasks that a result file describes, or a ValueError if the data has changed."""
     missing = [name for name in ("way", "shot", "queries") if name not in setting]
     if missing or setting.get("split") not in data.splits:
         raise ValueError(

@@ -28,10 +28,10 @@ def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
 
 
 def by_its_authors(data: str, preset: str, size: str) -> str:
-    """What a baseline's own paper prints, or nothing."""
+    """The accuracy in a baseline's own paper, or ""."""
     return str(_all()[AUTHORS].get(data, {}).get(preset, {}).get(size, ""))
 
 
 def size_in_names(size: str, sampling: str) -> str:
-    """Tasks as published numbers are called by them: "5w1s-all"."""
+    """The size and sampling of tasks as published.toml names them: "5w1s-all"."""
     return size + IN_NAMES.get(sampling, f"-{sampling}")

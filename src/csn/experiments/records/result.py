@@ -16,14 +16,14 @@ from csn.experiments.records.published import by_its_authors, published, size_in
 from csn.presets import preset_names
 
 SEED_AND_LENGTH = {"seed", "tasks", "validate_every", "validation_tasks"}
-# Changes of a preset beside which a published number stands: readings of a paper, and what its authors did.
+# Changes of a preset that still compare with the published number: readings of a paper, and what its authors did.
 BESIDE = ("pretrain.", "precision=", "norm=transductive", "until=blank", "context_steps=")
-PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # as the tables do where a preset has none
+PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # of the tables, for presets without one
 
 
 @dataclass(frozen=True)
 class Result:
-    """One learner's accuracy from one result file; `learner` is "trained", or what was shown beside it."""
+    """One learner's accuracy from one result file. `learner` is "trained", "untrained" or "nearest neighbour"."""
 
     path: Path
     content: dict[str, Any]
@@ -31,7 +31,7 @@ class Result:
 
     @functools.cached_property
     def config(self) -> Config:
-        """Of its training."""
+        """The configuration of its training."""
         return config_from_json(json.dumps(self.content["config"]))
 
     @functools.cached_property
@@ -47,7 +47,7 @@ class Result:
 
     @property
     def data(self) -> str:
-        """What it was tested on."""
+        """The data set that it was tested on."""
         return str(self.content["evaluation"]["data"])
 
     @property
@@ -67,7 +67,7 @@ class Result:
 
     @property
     def unit(self) -> str:
-        """What training counted; a language model has a perplexity."""
+        """What training counted: tasks, or sentences for a language model, which has a perplexity."""
         return "sentences" if "perplexity" in self.content["trained"] else "tasks"
 
     @property
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def by_its_authors(self) -> str:
-        """What a baseline's own paper prints for this cell, where that is another number."""
+        """The number of a baseline's own paper for this cell, if it is not the paper's number."""
         return by_its_authors(self.data, self.preset, self.size) if self._as_published else ""
 
     @functools.cached_property
@@ -105,8 +105,10 @@ class Result:
 
     @property
     def _papers_own(self) -> set[str]:
-        """Changes of its preset that its paper made too: a deep adaLSTM has fewer units at 3 shots (appendix A), and
-        MAML more steps at 20 ways."""
+        """Changes of its preset that its paper made too.
+
+        A deep adaLSTM has fewer units at 3 shots (appendix A), and MAML has more steps at 20 ways.
+        """
         data = self.content["config"]["data"]
         if self.preset.startswith("adalstm-2-") and data["shot"] == 3:
             return {"units=200"}
@@ -122,7 +124,7 @@ class Result:
 
     @property
     def pretraining(self) -> str:
-        """Whether the embedding network was pretrained, where the preset has it otherwise."""
+        """Whether the embedding network was pretrained, if the preset says otherwise; else ""."""
         if self.preset not in preset_names():
             return ""
         by_preset = load_preset(self.preset, self.recipe).pretrain.epochs
@@ -132,8 +134,10 @@ class Result:
 
     @functools.cached_property
     def model(self) -> str:
-        """Preset and recipe, with what was changed and where it was trained if elsewhere; the same for every size of
-        tasks."""
+        """Preset and recipe, with changed options, and the training data if they differ from the test data.
+
+        It is the same for every size of tasks.
+        """
         config = self.content["config"]
         if self.learner != TRAINED:
             return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
@@ -173,14 +177,14 @@ class Result:
 
 
 def changes_of(config: dict[str, Any]) -> list[str]:
-    """How a run differs from its preset, but for its data, seed and length: ["units=200"]."""
+    """How a run differs from its preset, except in data, seed and length: ["units=200"]."""
     return list(changed_options(config))
 
 
 def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
-    """The same with section, name and the preset's value of each; a part of another name has the preset's whole part.
+    """The changes of `changes_of`, each with its section, its name and the preset's value.
 
-    Whether there was a pretraining has words of its own.
+    If a part has another name, the value is the preset's whole part. Pretraining is described in words instead.
     """
     read = config_from_json(json.dumps(config))
     if read.preset not in preset_names():
@@ -207,7 +211,7 @@ def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
 
 
 def option_label(section: str, name: str) -> str:
-    """An option as tables and file names have it: those of the learner and its network need no section."""
+    """An option as it appears in tables and file names. Options of the learner and its network need no section."""
     return f"{section}.{name}" if section in ("key", "pretrain") else name
 
 

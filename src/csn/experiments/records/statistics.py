@@ -1,7 +1,7 @@
 """What several trainings say together: intervals over tasks and over seeds, differences, and equivalence.
 
-An interval over tasks says how well these trained models are known; only one over seeds covers another training. That
-two models differ, or are level, is therefore decided over seeds alone.
+An interval over tasks says how precisely the accuracy of these trained models is known. Only an interval over seeds
+covers another training. So whether two models differ, or are level, is decided over seeds alone.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class OverSeeds(NamedTuple):
         return abs(self.mean) + t_quantile(0.95, self.seeds - 1) * self.error < margin
 
     def verdict(self, margin: float | None) -> Verdict:
-        """Of a difference: "level" within a margin, if one is stated; "differs"; or nothing shown."""
+        """The verdict on a difference: "level" if it is within the margin, "differs", or "" if neither is shown."""
         if margin is not None and self.is_level(margin):
             return "level"
         return "differs" if self.differs else ""
 
 
 def over_seeds(values: Sequence[float]) -> OverSeeds | None:
-    """Of one number for each seed; None for a single one, which says nothing of others."""
+    """The mean and standard error of one number per seed, or None for a single seed."""
     if len(values) < 2:
         return None
     return OverSeeds(statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values))
 
 
 def t_quantile(probability: float, freedom: int) -> float:
-    """Student's t: the number that it stays below with this probability (above 1/2), by bisection."""
+    """The quantile of Student's t for a probability above 1/2, found by bisection."""
     low, high = 0.0, 1.0
     while _t_below(high, freedom) < probability:
         high *= 2
@@ -77,7 +77,7 @@ def _t_below(t: float, freedom: int) -> float:
 
 
 def by_seed(results: Iterable[Result]) -> list[list[Result]]:
-    """Results of the same tasks that differ in the seed of their training alone, together."""
+    """Group results of the same tasks that differ only in the seed of their training."""
     together: dict[str, list[Result]] = {}
     for result in results:
         together.setdefault(_all_but_seed(result), []).append(result)
@@ -86,7 +86,7 @@ def by_seed(results: Iterable[Result]) -> list[list[Result]]:
 
 
 def _all_but_seed(result: Result) -> str:
-    """Which learner was trained how and asked what, as text."""
+    """The learner, its training and its test tasks as text, without the seed."""
     config, evaluation = result.content["config"], result.content["evaluation"]
     trained = config | {"train": config["train"] | {"seed": None}}
     attention = evaluation.get("attention", config["learner"].get("attention", "soft"))
@@ -94,7 +94,7 @@ def _all_but_seed(result: Result) -> str:
 
 
 def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
-    """Results of the same data, together; older files without a fingerprint stay with the others while those agree."""
+    """Group results by the fingerprint of their data. Files without one join the others if these all agree."""
     prints = dict.fromkeys(result.content["evaluation"].get("fingerprint") for result in results)
     if len(prints.keys() - {None}) < 2:
         return [list(results)]
@@ -102,7 +102,7 @@ def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _of_different_seeds(seeds: list[Result]) -> list[Result]:
-    """The same, unless two of them are of one seed."""
+    """These results, or a ValueError if two of them have the same seed."""
     for one, other in itertools.pairwise(seeds):
         if one.seed == other.seed:
             raise ValueError(f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them")
@@ -110,12 +110,12 @@ def _of_different_seeds(seeds: list[Result]) -> list[Result]:
 
 
 def pooled(seeds: Sequence[Result]) -> Accuracy:
-    """Of several trainings: the mean over tasks and seeds, and its interval over tasks."""
+    """The mean of several trainings over tasks and seeds, with its interval over tasks."""
     return seeds[0].accuracy if len(seeds) == 1 else summarise(_task_means(seeds))
 
 
 def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
-    """By how much these are above those, each perhaps of several seeds: task by task, so that hard tasks cancel out."""
+    """How far these results are above those. Differences are taken task by task, so that hard tasks cancel out."""
     if other := other_tasks(these[0], those[0]):
         raise ValueError(
             f"{these[0].path} and {those[0].path} are not of the same tasks ({', '.join(other)}): evaluate both on the "
@@ -125,20 +125,20 @@ def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
 
 
 def _task_means(seeds: Sequence[Result]) -> list[float]:
-    """Of each task, the mean over trainings."""
+    """The mean accuracy of each task over trainings."""
     tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
     return [math.fsum(task) / len(seeds) for task in tasks]
 
 
 def other_tasks(one: Result, other: Result) -> list[str]:
-    """In what the tasks of two results differ; older files do not say what their data were."""
+    """The names of the settings in which the tasks of two results differ. Older files lack some settings."""
     ours, theirs = _tasks_of(one), _tasks_of(other)
     prints = {each.content["evaluation"].get("fingerprint") for each in (one, other)} - {None}
     return [name for name in ours if ours[name] != theirs[name]] + (["fingerprint"] if len(prints) > 1 else [])
 
 
 def _tasks_of(result: Result) -> dict[str, Any]:
-    """What decides which tasks were asked."""
+    """The settings that determine the test tasks."""
     evaluation = result.content["evaluation"]
     names = ("data", "split", "way", "shot", "queries", "seed", "tasks")
     return {name: evaluation.get(name) for name in names} | {"sampling": result.sampling}

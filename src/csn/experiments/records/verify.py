@@ -1,4 +1,4 @@
-"""Whether a result file is right: its numbers follow from each other, and its checkpoint gives them again."""
+"""Verifies result files: their numbers must follow from each other, and their checkpoint must reproduce them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.protocol import source_of
 from csn.experiments.records.writing import checkpoint_sha256, history_of
 
-MODELS = "models"  # a folder beside result files, of checkpoints that are kept for every reader
+MODELS = "models"  # a folder next to result files, with checkpoints that are kept for every reader
 SLACK = 1e-5  # accuracies are written with six digits
 
 
 class Verdict(NamedTuple):
-    """The accuracy of the file, that of today, and on how many of the tasks they differ."""
+    """The accuracy in the file, the accuracy measured now, and the number of tasks on which they differ."""
 
     stated: Accuracy
     found: Accuracy
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
 
 def check_summary(content: dict[str, Any]) -> Accuracy:
-    """The stated accuracy, or a ValueError if that of a learner does not follow from the tasks' accuracies."""
+    """The stated accuracy, or a ValueError if a learner's accuracy does not follow from the accuracies of the tasks."""
     for learner, summary in content["summary"].items():
         stated = Accuracy(summary["accuracy"], summary["interval"])
         follows = summarise(content["accuracies"][learner])
@@ -49,14 +49,16 @@ def check_summary(content: dict[str, Any]) -> Accuracy:
 
 
 def kept_checkpoint(result: Path, content: dict[str, Any]) -> Path | None:
-    """The folder models/RUN beside a result file, called after its run, if it has the checkpoint; else None."""
+    """The folder models/RUN next to a result file, named after its run, if it has the checkpoint; else None."""
     folder = result.parent / MODELS / Path(content["trained"].get("run", "")).name
     return folder if (folder / "best.safetensors").exists() else None
 
 
 def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> TrainedRun | None:
-    """The run that a result is of, or None where its checkpoint is not there; a ValueError if it is another one, or if
-    there is none in a folder that was named."""
+    """The run of a result, or None if its checkpoint is missing.
+
+    A run that is not the result's raises ValueError, and so does a named folder without a checkpoint.
+    """
     named, folder = folder, folder or Path(content["trained"].get("run", ""))
     if not (folder / "best.safetensors").exists():
         if named is not None:
@@ -80,14 +82,16 @@ def checkpoint_of(content: dict[str, Any], folder: Path | None = None) -> Traine
 
 
 def is_of(content: dict[str, Any], run: TrainedRun) -> bool:
-    """Whether a result says of its training what a run does."""
+    """Whether a result describes its training as the run does."""
     same = run.config == config_from_json(json.dumps(content["config"]))
     return same and not _otherwise_trained(content["trained"], run)
 
 
 def _otherwise_trained(stated: dict[str, Any], run: TrainedRun) -> list[str]:
-    """What a result says otherwise of its training than the run. One that was interrupted may have gone on since, so
-    the file's curve may end earlier."""
+    """The parts in which a result describes its training differently from the run.
+
+    An interrupted run may have gone on since, so the file's curve may end earlier.
+    """
     found = history_of(run)
     wrong = [name for name in ("tasks", "validation", "perplexity") if stated.get(name) != found.get(name)]
     wrong += [name for name in run.origin if stated.get(name, found[name]) != found[name]]
@@ -103,7 +107,7 @@ def ask_again(
     device: torch.device,
     on_progress: Callable[[int], None] | None = None,
 ) -> Verdict:
-    """The same tasks once more."""
+    """Test the run on the same tasks again."""
     check_vocabulary(run, data)
     stated, setting = content["accuracies"][TRAINED], content["evaluation"]
     source = source_of(setting, data, run.learner.support_of)

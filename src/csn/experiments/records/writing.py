@@ -15,12 +15,12 @@ from csn.experiments.records.files import FORMAT
 
 
 def json_bytes(content: dict[str, Any]) -> bytes:
-    """A result as its file holds it."""
+    """A result as the bytes of its file."""
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def checkpoint_sha256(folder: Path) -> str:
-    """Of the model that a run chose."""
+    """sha256 of the checkpoint of a run's best model."""
     return hashlib.sha256((folder / "best.safetensors").read_bytes()).hexdigest()
 
 
@@ -53,12 +53,12 @@ def result_content(
 
 
 def training_of(run: TrainedRun) -> dict[str, Any]:
-    """What a result file says of its training, and where that is."""
+    """What a result file says about its training, and where the run is."""
     return {**history_of(run), "run": run.folder.as_posix(), "checkpoint_sha256": checkpoint_sha256(run.folder)}
 
 
 def history_of(run: TrainedRun) -> dict[str, Any]:
-    """By what a run was trained, how far, and how it went."""
+    """How a run was trained: the commands and commits, its length and its validation curve."""
     return {
         **run.origin,
         "tasks": run.metadata["tasks"],

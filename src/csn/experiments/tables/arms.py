@@ -1,6 +1,6 @@
-"""Arms of an ablation, each against its baseline: the training that is like it in everything but what the arm changes.
+"""Arms of an ablation and their baselines. A baseline equals its arm except for what the arm changes.
 
-Tables, pictures and numbers of ablations all have their differences from here.
+Tables, pictures and numbers of ablations all take their differences from here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from csn.experiments.tables.plan import ABLATION, margin_of, plan
 
 
 class Arm(NamedTuple):
-    """The trainings of an arm, which differ in their seeds, and by how much they are above the baseline of the same
-    seeds: all together (None without any such baseline), and each seed that the baseline has too by itself."""
+    """The trainings of an arm, one per seed, and their differences to the baseline of the same seeds.
+
+    There is a difference of all seeds together (None without a baseline), and one for each seed of the baseline.
+    """
 
     seeds: Sequence[Result]
     difference: Accuracy | None
@@ -27,24 +29,26 @@ class Arm(NamedTuple):
 
     @property
     def over_seeds(self) -> OverSeeds | None:
-        """The difference over seeds; None for a single one."""
+        """The difference over seeds, or None for a single seed."""
         return over_seeds([each.mean for each in self.by_seed.values()])
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the arm differs from its baseline or is level with it, by seeds; nothing where too few say so."""
+        """Whether the arm differs from its baseline or is level with it over seeds; "" if neither is shown."""
         over = self.over_seeds
         return over.verdict(margin_of(self.seeds[0].data)) if over is not None else ""
 
     @property
     def covered(self) -> str:
-        """How many of its seeds the difference is of, where the baseline lacks some; else nothing."""
+        """How many of its seeds have a baseline, if some have none; else ""."""
         return "" if len(self.by_seed) == len(self.seeds) else f"{len(self.by_seed)} of {len(self.seeds)} seeds"
 
     @property
     def paper(self) -> str:
-        """How far the paper's own arm is above its baseline, in points or in its words; nothing where the data or the
-        recipe are not the paper's."""
+        """How far the paper's arm is above its baseline, in points or in the paper's words.
+
+        It is "" if the data or the recipe are not the paper's.
+        """
         result = self.seeds[0]
         config = result.content["config"]
         others = result.data != config["data"]["name"] or result.recipe != "paper" or result.pretraining
@@ -60,7 +64,7 @@ class Arm(NamedTuple):
 
 
 def arms_of(rows: Iterable[Result]) -> list[Arm]:
-    """Results of an ablation as arms, in their order; task by task, so that hard tasks cancel out."""
+    """The results of an ablation as arms, in their order. Differences are taken task by task."""
     arms = by_seed(rows)
     return [_against(seeds, _baseline_of(seeds[0], arms)) for seeds in arms]
 
@@ -73,9 +77,10 @@ def _against(seeds: Sequence[Result], baseline: Sequence[Result]) -> Arm:
 
 
 def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
-    """The trainings that are as an arm's in everything but its own options, and asked the same; none if there are none.
+    """The trainings that equal an arm except for the arm's own options, and have the same test tasks.
 
-    Its own are those of an arm of the plan, beside which others may be common to all; else all that it changes.
+    The arm's own options are those that the plan gives it; other changes may be common to all arms. If the plan lacks
+    the arm, all of its changes are its own.
     """
     config = result.content["config"]
     changed = changed_options(config)

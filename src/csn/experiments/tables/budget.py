@@ -1,4 +1,4 @@
-"""How long a cell trains: as others of its model do, or as many tasks as a budget of time buys on this machine."""
+"""How long a cell trains: as long as other cells of its model, or as many tasks as fit into a budget of time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from csn.experiments.records.files import read_result
 from csn.experiments.tables.cells import Cell
 from csn.experiments.timing.floor import seconds_of_step, training_step
 
-VALIDATIONS = 10  # at most, within a budget
+VALIDATIONS = 10  # the most validations within a budget
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -33,9 +33,13 @@ def read_seconds(text: str) -> float:
 
 
 def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
-    """The same cell with as many training tasks as take about `seconds`, validations included.
+    """The cell with as many training tasks as take about `seconds`, validations included and pretraining excluded.
 
-    per_task and validation: seconds of a training task and of a validation. Pretraining comes on top.
+    Args:
+        cell: The cell.
+        seconds: The budget.
+        per_task: Seconds of a training task.
+        validation: Seconds of a validation.
     """
     train = cell.config.train
     least = validation + per_task * train.tasks_per_step
@@ -51,7 +55,7 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
 
 
 def seconds_of_task(config: Config, learner: Any, data: Dataset, device: torch.device | str = "cpu") -> float:
-    """Of training, on this machine as busy as it is."""
+    """Seconds of a training task on this machine with its present load."""
     tasks, train = config.data, config.train
     sizes = {"way": tasks.way, "shot": tasks.shot, "queries": tasks.queries}
     source = EpisodeSource(data, "train", **sizes, seed=train.seed, support=learner.support_of)
@@ -60,7 +64,7 @@ def seconds_of_task(config: Config, learner: Any, data: Dataset, device: torch.d
 
 
 def seconds_of_validation(config: Config, learner: Any, data: Dataset) -> float:
-    """On this machine as busy as it is."""
+    """Seconds of a validation on this machine with its present load."""
     tasks, train = config.data, config.train
     sizes = {"way": tasks.way, "shot": tasks.shot, "queries": VALIDATION_QUERIES}
     validation = EpisodeSource(data, "val", **sizes, seed=0, support=learner.support_of)
@@ -75,8 +79,10 @@ def seconds_of_validation(config: Config, learner: Any, data: Dataset) -> float:
 def settled_length(
     cell: Cell, others: Iterable[Cell], runs: Path, results: Path, replaced: Collection[str] = ()
 ) -> Cell | None:
-    """A cell of the same model, of another seed or arm, whose length is settled: by a run of it, or else a result.
-    replaced: names of cells whose results will be made anew, and settle nothing."""
+    """A cell of the same model, with another seed or arm, whose run or result fixes the length of training.
+
+    `replaced` names cells whose results will be made again, so that they fix nothing.
+    """
     same_model = [other for other in others if other.model_key == cell.model_key]
     lasting = [other for other in same_model if other.name not in replaced]
     for settled, folder, candidates in (
@@ -91,8 +97,11 @@ def settled_length(
 
 
 def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results: Path) -> dict[str, float]:
-    """By cell, about what a training task takes beside those of the others: as long as in results of the same model, of
-    any seed or arm. A model without any counts as the mean of the others, or if none has any, all count alike."""
+    """For each cell, roughly how long a training task takes compared with the tasks of other cells.
+
+    Times come from results of the same model, with any seed or arm. A model without results counts as the mean of the
+    others. If no model has results, all count alike.
+    """
     known = dict[tuple[str, ...], float]()
     for other in everything:
         for test in other.tests:

@@ -1,5 +1,8 @@
-"""A cell of a table: one training, and the tests of it. It is made by the commands anyone could type, `csn train` and
-`csn evaluate`; this module knows which, and whether their result files are there."""
+"""A cell of a table: one training and its tests.
+
+Cells are made by commands that anyone can type, `csn train` and `csn evaluate`. This module knows these commands, and
+whether their result files exist.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,11 @@ from csn.engine.lengthen import lengthened
 from csn.experiments.records.files import read_result
 from csn.experiments.records.protocol import QUERIES
 
-RANDOM_TASKS = {5: 1000, 20: 400}  # tested on, by ways: a larger task has more queries
-GROUPS = 200  # all-inclusive tasks, about: the paper's 1000 words, five at a time
-BACKWARD = 2  # passes forward that a pass backward costs
-REPEATED_QUERIES = 5  # times that the images of a test are asked about, about, where they are encoded once
-# Options that the command of a training has words of its own for, and those that say how long to train and how often to
-# look.
+RANDOM_TASKS = {5: 1000, 20: 400}  # test tasks by way: a larger task has more queries
+GROUPS = 200  # roughly the number of all-inclusive tasks: the paper's 1000 words, five at a time
+BACKWARD = 2  # a backward pass costs as much as this many forward passes
+REPEATED_QUERIES = 5  # roughly how often a test uses each image, if images are encoded once
+# Options for which the command of a training has its own flags, and options of the length of training and validation.
 STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
 LENGTH = ("tasks", "validate_every", "validation_tasks")
 STUDIES = ("ablation", "equal-budgets")  # tables of several data sets
@@ -31,7 +33,7 @@ STUDIES = ("ablation", "equal-budgets")  # tables of several data sets
 
 @dataclass(frozen=True)
 class EvaluationTasks:
-    """Test tasks of a size, drawn in a way."""
+    """Test tasks: their size and how they are drawn."""
 
     way: int
     shot: int
@@ -40,7 +42,7 @@ class EvaluationTasks:
 
     @property
     def tasks(self) -> int | None:
-        """How many; None for as many as there are groups of classes."""
+        """The number of tasks; None for one per group of classes."""
         if self.sampling == "all-inclusive":
             return None
         return next((tasks for way, tasks in RANDOM_TASKS.items() if self.way <= way), min(RANDOM_TASKS.values()))
@@ -66,13 +68,13 @@ class EvaluationTasks:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, and what it is tested on.
+    """One training and its test tasks.
 
-    arm: of an ablation.
-    variant: what the user changed.
-    problem: why the user's changes cannot be made to it; nothing if they can.
-    minutes: of training, in place of a number of tasks; 0 for none.
-    seeds: trainings that its row asks for.
+    arm: the name of its arm, if it belongs to an ablation.
+    variant: the options that the user changed.
+    problem: why the user's changes do not fit this cell; "" if they do.
+    minutes: minutes of training instead of a number of tasks; 0 for none.
+    seeds: how many trainings its row asks for.
     """
 
     table: str
@@ -87,7 +89,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its run: data, size, preset, recipe, what sets it apart, seed."""
+        """The name of its run: data, size, preset, recipe, differences and seed."""
         return self._name_with(self.size)
 
     @property
@@ -97,7 +99,7 @@ class Cell:
 
     @property
     def model_key(self) -> tuple[str, ...]:
-        """What it has in common with its other seeds and arms."""
+        """What cells of the same model share, whatever their seed and arm."""
         return self.config.data.name, self.size, self.config.preset, self.config.recipe, self.variant
 
     def result(self, test: EvaluationTasks) -> str:
@@ -106,7 +108,7 @@ class Cell:
 
     @property
     def folder(self) -> str:
-        """Of its result files: called after the data that it is trained on, that of a study of several after itself."""
+        """The folder of its result files. It is named after the training data, or after a study of several."""
         return self.table if self.table in STUDIES else self.config.data.label
 
     def _name_with(self, size: str) -> str:
@@ -116,7 +118,7 @@ class Cell:
         return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 
     def train_command(self, runs: Path, *, threads: int, resume: bool, pretrained: Cell | None = None) -> list[str]:
-        """What trains it, without the program's name. pretrained: a cell with the same pretraining."""
+        """The arguments of `csn` that train it. `pretrained` is another cell with the same pretraining."""
         data, train = self.config.data, self.config.train
         command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
         command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
@@ -127,12 +129,12 @@ class Cell:
         return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
 
     def test_command(self, test: EvaluationTasks, runs: Path, results: Path, *, threads: int) -> list[str]:
-        """What tests it."""
+        """The arguments of `csn` that test it."""
         out = str(results / self.result(test))
         return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
 
     def cost_of(self, test: EvaluationTasks) -> float:
-        """A test in training tasks of the cell, about, by the examples that pass through the network."""
+        """The rough cost of a test in training tasks, by the number of examples that pass through the network."""
         data = self.config.data
         training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
         examples = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
@@ -140,13 +142,13 @@ class Cell:
         return examples / training / (REPEATED_QUERIES if encoded else 1)
 
     def trained_for(self, **length: int) -> Cell:
-        """The same with another length of training: tasks, validate_every, validation_tasks."""
+        """This cell with another length of training: tasks, validate_every, validation_tasks."""
         others = (change for change in self.changes if change.partition("=")[0] not in {f"train.{n}" for n in length})
         changes = (*others, *(f"train.{name}={value}" for name, value in length.items()))
         return dataclasses.replace(self, config=merge(self.config, {"train": length}), changes=changes)
 
     def with_length_of_run(self, runs: Path) -> Cell | None:
-        """The same with the length of its run, where one has begun: a run goes on with the options it began with."""
+        """This cell with the length of its run, or None if no run has begun. A run keeps the options it began with."""
         path = runs / self.name / "config.json"
         if not path.exists():
             return None
@@ -161,7 +163,7 @@ class Cell:
         return self.as_long_as(config)
 
     def lengthened_as(self, longer: Cell, changes: Sequence[str]) -> Cell:
-        """This cell, whose run has begun, with the length that `changes` ask for if it is longer; else as it is."""
+        """This cell, whose run has begun, with the length that `changes` ask for if it is longer; else unchanged."""
         named = changed_names(changes)
         tasks, wanted = self.config.train.tasks, longer.config
         if "train.tasks" not in named or wanted.train.tasks <= tasks:
@@ -176,22 +178,26 @@ class Cell:
         return self.trained_for(**{name: getattr(wanted.train, name) for name in length})
 
     def with_length_of_result(self, results: Path) -> Cell | None:
-        """The same with the length of the training that one of its result files is of, where there is one."""
+        """This cell with the training length recorded in its result file, or None if there is no file."""
         of_files = (self._trained_by(results / self.result(test), test) for test in self.tests)
         found = next((config for config in of_files if config is not None), None)
         return None if found is None else self.as_long_as(found)
 
     def as_long_as(self, other: Config, named: Sequence[str] = ()) -> Cell:
-        """The same with the length of another training, but for options that were named: they have been asked for."""
+        """This cell with the length of another training. Options in `named` stay, because the user asked for them."""
         lengths = {name: getattr(other.train, name) for name in LENGTH if f"train.{name}" not in named}
         as_it_is = all(getattr(self.config.train, name) == value for name, value in lengths.items())
         return self if as_it_is else self.trained_for(**lengths)
 
     def missing(self, results: Path, *, again: bool = False) -> list[EvaluationTasks]:
-        """Tests without a result file. One that holds something else is refused, for it must not be lost; again: it is
-        made anew.
+        """The tests that have no result file yet.
 
-        How long to train is a matter of the budget: a result of the same options counts, whatever its training tasks.
+        A result of the same options counts, however long it trained, because the length depends on the budget. A file
+        with other contents is refused, so that it is not lost.
+
+        Args:
+            results: The folder of all results.
+            again: Make all result files again.
         """
         missing, problems = [], []
         for test in self.tests:
@@ -206,7 +212,7 @@ class Cell:
         return missing
 
     def _trained_by(self, path: Path, test: EvaluationTasks) -> Config | None:
-        """What made a result file, where there is one: of this configuration, whatever its length, and of this test."""
+        """The configuration in a result file of this cell and test, of any length, or None if there is no file."""
         if not path.exists():
             return None
         remedy = "move or rename it, or replace it with --again"
@@ -225,12 +231,12 @@ class Cell:
 
 
 def changed_names(changes: Iterable[str]) -> list[str]:
-    """Of options like train.tasks=8 the names."""
+    """The names of options such as train.tasks=8."""
     return [change.partition("=")[0].strip() for change in changes]
 
 
 def _other_options(its: Config, own: Config) -> list[str]:
-    """What one training has otherwise than another, but for its length: ["tasks_per_step=4, here 1"]."""
+    """How one training differs from another, except in its length: ["tasks_per_step=4, here 1"]."""
     options = [
         {
             f"{section}.{name}" if section in ("data", "pretrain", "key") or name == "name" else name: value
@@ -243,8 +249,10 @@ def _other_options(its: Config, own: Config) -> list[str]:
 
 
 def _other_tasks(evaluation: dict[str, Any], config: Config, test: EvaluationTasks) -> list[str]:
-    """In what a result is of other tasks than those of a test. Older files do not say everything, and a
-    fingerprint cannot be held against data that are not loaded."""
+    """How the tasks of a result differ from those of a test.
+
+    Older files do not say everything, and fingerprints are not compared because the data are not loaded.
+    """
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "sampling": test.sampling}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
     wanted |= {"queries": _queries(config), "seed": test.seed, "attention": config.learner.attention}
@@ -254,15 +262,15 @@ def _other_tasks(evaluation: dict[str, Any], config: Config, test: EvaluationTas
 
 
 def _queries(config: Config) -> int:
-    """Of a class in a test task."""
+    """Queries per class of a test task."""
     return QUERIES["images" if data_entry(config.data.name).text is None else "sentences"]
 
 
 def _otherwise(its: dict[str, Any], own: dict[str, Any]) -> list[str]:
-    """Where one has another value; what it does not say counts as equal."""
+    """The names with different values. A missing name counts as equal."""
     return [f"{name}={its[name]}, here {value}" for name, value in own.items() if its.get(name, value) != value]
 
 
 def _without_length(config: Config) -> Config:
-    """A configuration regardless of how long it trains and how often it looks."""
+    """A configuration without its length of training and its validations."""
     return merge(config, {"train": dict.fromkeys(LENGTH, 1)})

@@ -1,5 +1,7 @@
-"""FOLDER.md, FOLDER.csv and FOLDER.png: the result files of a folder as Markdown, numbers and a picture; of the
-ablations a picture for each data set."""
+"""Writes FOLDER.md, FOLDER.csv and FOLDER.png: the result files of a folder as Markdown, as numbers and as a picture.
+
+Ablations have a picture for each data set.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")  # before
 
 
 def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, bytes]:
-    """FOLDER/FOLDER.md, .csv and pictures of the result files in a folder of results; none without any. skip: is told
-    why a file is left out."""
+    """The files FOLDER/FOLDER.md, .csv and pictures of a folder with result files; none if it has no result file.
+
+    Args:
+        folder: The folder.
+        skip: Called with the reason if a file is left out.
+    """
     found: list[Result] = []
     for path in sorted(folder.rglob("*.json")):
         try:
@@ -52,7 +58,7 @@ def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, byte
 
 
 def all_table_files(folder: Path, skip: Callable[[str], None]) -> dict[Path, bytes]:
-    """Anew, the files of every folder of results that has a table already."""
+    """The table files of every folder of results that has a table already."""
     files: dict[Path, bytes] = {}
     for path in sorted(folder.rglob("*.md")):
         if path.stem == path.parent.name:
@@ -66,8 +72,10 @@ def accuracy_csv(found: Iterable[Result]) -> str:
 
 
 def arms_csv(found: Sequence[Result]) -> str:
-    """The same of an ablation, with each result's difference to the baseline of its seed. The paper trained longer, so
-    that its accuracies belong beside none of them."""
+    """One line per result of an ablation, with its difference to the baseline of the same seed.
+
+    The paper's accuracies are left out, because the paper trained longer.
+    """
     training = CSV_COLUMNS.index("training_tasks")
     rows = {result.path: _values(result) for result in found}
     for of in arms_of(found):
@@ -120,7 +128,7 @@ def _ablation_pictures(found: Sequence[Result]) -> dict[str, bytes]:
 
 
 def _in_words(marks: Iterable[tuple[Any, ...]]) -> str:
-    """What a picture shows, a line a mark: by this a committed one can be held to its results, whatever drew it."""
+    """What a picture shows, with one line per mark. A test compares it with the results, whatever drew the picture."""
     return "\n".join(", ".join(_plain(value) for value in mark) for mark in marks)
 
 

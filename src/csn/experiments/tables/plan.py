@@ -30,7 +30,7 @@ else:
 
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
-# Options that the command has words of its own for.
+# Options for which the command has its own flags.
 _WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
 _SIZE = re.compile(r"(\d+)w(\d+)s")
 _SEED = re.compile(r"(?P<name>.+)-seed(?P<seed>\d+)")
@@ -47,7 +47,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
 
 
 def margin_of(data: str) -> float | None:
-    """Within how much two models are level on a data set, as a fraction; None where no margin is stated."""
+    """The margin within which two models are level on a data set, as a fraction; None if no margin is stated."""
     points = _all()["margins"].get(data)
     return None if points is None else points / 100
 
@@ -62,9 +62,12 @@ def plan(
 ) -> list[Cell]:
     """The cells of a table.
 
-    rows: only these presets, recipes, sizes, arms, cells or result files.
-    seeds: trainings of each, by default as many as its row says.
-    data: in place of the table's own, for rows that have no other data of their own or take any.
+    Args:
+        table: The name of the table.
+        rows: Only these presets, recipes, sizes, arms, cells or result files.
+        seeds: Trainings of each cell; by default as many as its row says.
+        data: Another data set instead of the table's, for rows without their own data and rows that take any data.
+        changes: Options that are changed in every cell.
     """
     known = tables()
     if table not in known:
@@ -103,7 +106,7 @@ def plan(
 
 
 def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
-    """Cells whose networks read that kind of data; a ValueError if none does."""
+    """The cells whose networks read this kind of data, or a ValueError if none does."""
     kind, is_text = ("sentences", True) if data_entry(data).text is not None else ("images", False)
     found = [cell for cell in cells if cell.config.reads_sentences == is_text]
     if not found:
@@ -112,8 +115,11 @@ def _that_read(cells: Sequence[Cell], data: str) -> list[Cell]:
 
 
 def _known(cells: Sequence[Cell], unknown: Mapping[str, str]) -> str:
-    """What --rows may name, in words; of more seeds than were asked for, how to ask for them; of a file with other data
-    or options, which they are."""
+    """What --rows may name, in words.
+
+    For a cell with a larger seed, it says which --seeds includes it. For a result file with other data or options, it
+    says which command made it.
+    """
     for match in filter(None, map(_SEED.fullmatch, unknown.values())):
         if any(match["name"] in _labels(cell) for cell in cells):
             return f"give --seeds {int(match['seed']) + 1} for that seed"
@@ -126,7 +132,7 @@ def _known(cells: Sequence[Cell], unknown: Mapping[str, str]) -> str:
 
 
 def pretrained_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
-    """Another cell with the pretraining that this one would do: once is enough for a table."""
+    """Another cell with the same pretraining, so that a table pretrains only once."""
     for other in others if cell.config.pretrain.epochs else ():
         if other.name != cell.name and is_pretrained(runs / other.name):
             with contextlib.suppress(OSError, ValueError):  # what it was trained by, not what is planned
@@ -137,12 +143,12 @@ def pretrained_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None
 
 
 def arm(result: Result) -> str:
-    """The name of a result among the arms of an ablation; of one that the plan does not have, what it changes."""
+    """The name of a result's arm, or the options that it changes if the plan has no such arm."""
     return _arms().get(_change(result), "") or ", ".join(_change(result)[2:]) or BASELINE
 
 
 def in_order(arms: Iterable[Result]) -> list[Result]:
-    """Results of ablations as the plan has them, any others after those."""
+    """Results of ablations in the order of the plan, followed by any others."""
     order = list(_arms())
     place = {change: number for number, change in enumerate(order)}
     return sorted(arms, key=lambda result: (result.pretraining, place.get(_change(result), len(order))))
@@ -150,7 +156,7 @@ def in_order(arms: Iterable[Result]) -> list[Result]:
 
 @functools.cache
 def _arms() -> dict[tuple[str, ...], str]:
-    """The arms of all ablations, by preset, recipe and what they change in the model."""
+    """The arms of all ablations, by preset, recipe and the options that they change."""
     cells = plan(ABLATION)
     changes = (changes_of(cell.config.as_dict()) for cell in cells)
     return {
@@ -163,7 +169,7 @@ def _change(result: Result) -> tuple[str, ...]:
 
 
 def _in_one_form(changes: Sequence[str]) -> list[str]:
-    """Options without spaces around "=", each once and in order: the same ones always make the same cell."""
+    """Options without spaces around "=", sorted and without repetitions, so that equal options give equal cells."""
     last = {}
     for change in changes:
         parse_option(change)  # refuses what is none
@@ -173,7 +179,7 @@ def _in_one_form(changes: Sequence[str]) -> list[str]:
 
 
 def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[Cell]:
-    """A cell for every preset, recipe and arm of a row and every size that it is trained on."""
+    """A cell for every preset, recipe, arm and training size of a row."""
     arms = row.get("arms", {"": []}).items()
     for preset, recipe, (arm, own), size in itertools.product(row["presets"], row["recipes"], arms, row["tasks"]):
         way, shot = _read_size(size)
@@ -208,8 +214,10 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
 
 
 def _variant(config: Config, changes: Sequence[str]) -> str:
-    """What sets a training with other options apart, in one form: it must not take the place of the table's own. How
-    long it is does not, nor does an option that changes nothing."""
+    """The part of a cell's name for changed options, so that it does not replace the table's own cell.
+
+    The length of training does not count, and an option that changes nothing does not count either.
+    """
     names = []
     for change in changes:
         changed = merge(config, parse_option(change))
@@ -228,7 +236,7 @@ def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:
 
 
 def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
-    """Labels by kind: cells are chosen by any of one kind, and by all kinds that were named."""
+    """Labels by kind. A cell is chosen if it has one of the named labels of every named kind."""
     presets, recipes, sizes, others = set(), set(), set(), set()
     for cell in cells:
         presets.add(cell.config.preset)
@@ -239,8 +247,7 @@ def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
 
 
 def _labels(cell: Cell) -> set[str]:
-    """What a cell can be called in --rows; its name without the seed is that of all its seeds, and so are those of the
-    result files."""
+    """The names of a cell in --rows. A name without the seed stands for all seeds, and so do result files."""
     own = dataclasses.replace(cell, variant="")  # of changed options too, the table's own name
     called = [_seeded(each, seed, None) for each in (cell, own) for seed in (cell.config.train.seed, 0)]
     files = {Path(each.result(test)).stem for each in called for test in cell.tests}
@@ -252,7 +259,7 @@ def _short_labels(cell: Cell) -> set[str]:
 
 
 def _sizes(cell: Cell) -> set[str]:
-    """Of the tasks that it is trained on and of those that it is tested on."""
+    """The sizes of its training tasks and of its test tasks."""
     return {cell.size, *(test.size for test in cell.tests)}
 
 

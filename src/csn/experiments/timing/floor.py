@@ -1,6 +1,6 @@
-"""What a step costs as a ratio to the floor: the same networks over the same examples, without adaptation.
+"""The cost of a step as a ratio to the floor, which is the same networks on the same examples without adaptation.
 
-Contenders take turns within one process, repeat after repeat, so that whatever else the machine does hits all alike.
+Contenders take turns within one process, so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Floor(nn.Module):
 
 
 class SentenceFloor(nn.Module):
-    """nn.LSTM of the same size in place of an adaLSTM, the key function beside it."""
+    """An nn.LSTM of the same size instead of an adaLSTM, and the key function."""
 
     def __init__(self, csn: CSN) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def inference_step(learner: nn.Module, episode: Episode) -> Step:
 
 
 def ratios(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0.15) -> dict[Contender, list[float]]:
-    """Time of each contender over the first one's, one ratio per repeat; a repeat lasts `seconds` per contender."""
+    """The time of each contender divided by the first one's, one ratio per repeat of `seconds` per contender."""
     times = step_times(steps, repeats, seconds)
     return {contender: over(values, times[next(iter(times))]) for contender, values in times.items()}
 
@@ -121,7 +121,7 @@ def step_times(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0
 
 
 def seconds_of_step(step: Callable[[], object]) -> float:
-    """About what a step takes on this machine as busy as it is: the median of three, after one that warms up."""
+    """Roughly the seconds of a step under the present load: the median of three steps after a warm-up step."""
     times = []
     for _ in range(4):
         started = time.perf_counter()
@@ -131,7 +131,7 @@ def seconds_of_step(step: Callable[[], object]) -> float:
 
 
 def floor_of(csn: CSN) -> nn.Module:
-    """The floor of a CSN's two networks; its softmax layer lets gradients pass."""
+    """The floor of a CSN's two networks. Its softmax layer lets gradients pass."""
     randomise_output(csn)
     return SentenceFloor(csn) if isinstance(csn.base, LSTM) else Floor(csn)
 
