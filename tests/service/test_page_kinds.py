@@ -90,7 +90,7 @@ def test_photographs_are_dropped_pasted_chosen_and_forgotten(page):
     page.wait_for_selector("html[data-ready]", state="attached")
     assert (page.get_attribute("body", "data-kind"), labels(page)) == ("photos", ["sky", "leaf"])
     page.set_input_files("#photo-file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
-    page.wait_for_selector(".toast:has-text('no photograph')")
+    page.wait_for_selector(".toast:has-text('cannot read this file as a photograph')")
 
 
 def test_the_camera_takes_a_photograph_and_is_let_go(page):

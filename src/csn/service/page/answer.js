@@ -5,7 +5,7 @@ import { KINDS } from "./kinds.js";
 
 const SHOWN = 4;
 
-/** What to do next, by how much is remembered and whether something is drawn (or shown, or written). */
+/** What to do next. It depends on the number of classes and on whether something is drawn (or shown, or written). */
 export function showGuide(classes, drawn, kind) {
   const [title, note] = guide(classes, drawn, KINDS[kind]);
   put("guide", title, "", note);
@@ -36,9 +36,9 @@ export function showAnswer({ label, probabilities }, on, { live = false } = {}) 
     put("known", label, percent(probabilities[0].probability), [right, look]);
   }
   $("answer").classList.toggle("live", live);
-  $("answer").ariaBusy = String(live); // a screen reader waits for the answer that stays
+  $("answer").ariaBusy = String(live); // a screen reader waits for the final answer
   $("chances").replaceChildren(
-    // How sure it would be among classes that it is none of says nothing.
+    // For an unknown input, the probabilities of known classes mean nothing.
     ...(several && label !== null ? probabilities.slice(0, SHOWN) : []).map(({ label: name, probability }) => {
       const bar = make("i", { ariaHidden: "true" });
       if (live) bar.style.setProperty("--share", probability);
@@ -58,7 +58,7 @@ function put(kind, label, share, note) {
   $("verdict-note").replaceChildren(...[note].flat());
   $("chances").replaceChildren();
   if (!same) {
-    void element.offsetWidth; // so that the animation begins anew
+    void element.offsetWidth; // restarts the animation
     element.classList.add("fresh");
   }
 }

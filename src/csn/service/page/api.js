@@ -12,7 +12,7 @@ export class ApiError extends Error {
   }
 }
 
-/** A token may come with the address (#token=...): it is taken from there, so that it is not copied along with it. */
+/** The address may contain a token (#token=...). It is removed from there, so nobody copies it with the address. */
 export function takeTokenFromAddress() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
   if (found) {

@@ -1,4 +1,4 @@
-/* Samples, tasks, help and the token: what is not needed all the time. */
+/* The dialogs: samples, tasks, help and the token. */
 
 import { api, setToken } from "./api.js";
 import { $, make, plural, toast } from "./dom.js";

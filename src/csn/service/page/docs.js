@@ -5,7 +5,7 @@ import { $, make } from "./dom.js";
 const code = (text) => make("code", {}, text);
 const schemaName = (reference) => reference.split("/").at(-1);
 
-/** A type in words; what has a name is a link to it. */
+/** A type in words. A named schema becomes a link. */
 function type(schema = {}) {
   if (schema.$ref) return make("a", { href: `#${schemaName(schema.$ref)}` }, schemaName(schema.$ref));
   if (schema.type === "array") return make("span", {}, "list of ", type(schema.items));
@@ -24,7 +24,7 @@ function part(title, content) {
   return [make("h4", {}, title), content];
 }
 
-/** A command line that does it. */
+/** A command line that calls the operation. */
 function command(method, path, operation) {
   const kinds = Object.keys(operation.requestBody?.content ?? {});
   const query = (operation.parameters ?? []).filter((one) => one.in === "query").map((one) => `${one.name}=…`).join("&");

@@ -1,4 +1,4 @@
-/* Small helpers. Text from people is only ever set as textContent or as a property, never as markup. */
+/* Small helpers. Text from users is only set as textContent or as a property, never as markup. */
 
 export const $ = (id) => document.getElementById(id);
 
@@ -11,7 +11,7 @@ export function make(tag, { dataset = {}, class: name, ...properties } = {}, ...
   return element;
 }
 
-/** What the browser keeps. Where it keeps nothing (a private window may refuse), the page works while it is open. */
+/** The browser's storage. If it refuses (as a private window may), values are kept only while the page is open. */
 export const kept = {
   get: (name, where = () => localStorage) => tried(() => where().getItem(name)) ?? null,
   set: (name, value, where = () => localStorage) => tried(() => where().setItem(name, value)),
@@ -37,7 +37,7 @@ export function plural(count, one, many = `${one}s`) {
   return `${count} ${count === 1 ? one : many}`;
 }
 
-/** A message; `action` is a button beside it: [text, what it does]. */
+/** Show a message. `action` is a button next to it: [text, function]. */
 export function toast(text, { seconds = 4, action = null } = {}) {
   const element = make("p", { class: "toast" }, text);
   if (action) {
@@ -53,7 +53,7 @@ export function toast(text, { seconds = 4, action = null } = {}) {
   setTimeout(() => element.remove(), 1000 * (action ? 2 * seconds : seconds));
 }
 
-/** Take away the messages whose buttons no longer do what they say. */
+/** Remove the messages whose buttons no longer work. */
 export function dropActions() {
   for (const button of document.querySelectorAll(".toast .action")) button.parentElement.remove();
 }

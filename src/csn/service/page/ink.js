@@ -3,16 +3,16 @@
    A stroke is a list of points [x, y] in parts of the paper's side. Events: "change" before the strokes change, with
    the strokes there were; "touch" and "lift" of the pen; "move" while it draws. */
 
-const PICTURE = 112; // pixels of a side of the picture that is sent
-const PEN = 4; // of these: about one pixel of the 28 that the network sees
-const FILL = 0.7; // the part of the picture that a drawing takes up
+const PICTURE = 112; // pixels on a side of the picture that is sent
+const PEN = 4; // of these pixels: about one of the 28 that the network sees
+const FILL = 0.7; // share of the picture's side that a drawing fills
 const ZOOM = [0.6, 2.2]; // a dot stays a dot
 
 export class Ink extends EventTarget {
   strokes = [];
   settled = false;
   #pen = null; // the pointer that draws
-  #nib = [0.5, 0.5]; // of the keyboard
+  #nib = [0.5, 0.5]; // position of the keyboard's pen
   #nibDown = false;
 
   constructor(canvas, nib) {
@@ -71,7 +71,7 @@ export class Ink extends EventTarget {
     trace(pen, this.strokes, side, 0, 0, Math.max(side / 56, 4), getComputedStyle(this.canvas).color);
   }
 
-  /** The drawing in the middle of white paper, at a size and pen width that do not depend on the screen. */
+  /** The drawing, centred on white paper. Its size and pen width do not depend on the screen. */
   picture() {
     const canvas = Object.assign(document.createElement("canvas"), { width: PICTURE, height: PICTURE });
     const pen = canvas.getContext("2d");
@@ -126,7 +126,7 @@ export class Ink extends EventTarget {
 
   #down(event) {
     if (this.#pen !== null || (event.pointerType === "mouse" && event.button !== 0)) return;
-    event.preventDefault(); // no text selection; the focus is given by hand
+    event.preventDefault(); // prevents text selection; the focus is set explicitly
     this.canvas.focus({ preventScroll: true, focusVisible: false });
     this.#hideNib();
     this.#pen = event.pointerId;
@@ -176,7 +176,7 @@ export class Ink extends EventTarget {
   }
 }
 
-/** Smooth strokes: curves from middle to middle of the points, which pull them. */
+/** Smooth strokes: curves between the midpoints of neighbouring points, with the points as control points. */
 function trace(pen, strokes, scale, x, y, width, colour) {
   Object.assign(pen, { lineWidth: width, lineCap: "round", lineJoin: "round", strokeStyle: colour });
   for (const stroke of strokes) {

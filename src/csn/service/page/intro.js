@@ -1,4 +1,4 @@
-/* Five seconds that show what to do: a star is drawn, named, drawn again and recognised. A key or a touch ends them. */
+/* A five-second introduction: a star is drawn, named, drawn again and recognised. A key or a touch ends it. */
 
 import { $ } from "./dom.js";
 

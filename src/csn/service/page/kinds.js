@@ -1,4 +1,4 @@
-/* What a task is of, in words: its input, its classes, and what to do next. */
+/* The kinds of task in words: the input, the classes, and what to do next. */
 
 import { plural } from "./dom.js";
 
@@ -29,4 +29,4 @@ export const KINDS = {
 /** "2 symbols" or "2 classes". */
 export const counted = (count, kind) => plural(count, KINDS[kind].group, kind === "drawings" ? undefined : "classes");
 
-export const kindOf = (task) => task?.kind ?? "drawings"; // a page without a server knows drawings alone
+export const kindOf = (task) => task?.kind ?? "drawings"; // a page without a server knows only drawings

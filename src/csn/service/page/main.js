@@ -1,4 +1,4 @@
-/* The page: what a person does -> the server -> what the person sees. */
+/* The page: it sends what the user does to the server, and shows the answer. */
 
 import { showAnswer, showGuide } from "./answer.js";
 import { api, takeTokenFromAddress } from "./api.js";
@@ -30,12 +30,12 @@ const history = new History();
 let task = null; // as the server describes it
 let classes = new Map(); // label -> examples
 let answer = null;
-let asking = null; // aborts the question that is on its way
+let asking = null; // aborts the pending question
 let settling = 0;
-let glancing = false; // an answer for a drawing that is not finished is on its way
-let nextGlance = 0; // when the next one may be asked for
+let glancing = false; // whether an answer for an unfinished drawing is pending
+let nextGlance = 0; // time when the next one may be requested
 
-/** Do something that may fail; say so if it does. */
+/** Do something that may fail, and show a message if it does. */
 async function attempt(work) {
   try {
     return await work();
@@ -59,7 +59,7 @@ async function attempt(work) {
 
 const key = () => (kind === "drawings" ? KEY : `${KEY}-${kind}`); // the last task of this kind
 
-/** Take another kind of input. */
+/** Switch to another kind of input. */
 function turnTo(wanted) {
   sheets.photos.stop();
   [kind, sheet] = [wanted, sheets[wanted]];
@@ -68,7 +68,7 @@ function turnTo(wanted) {
   document.querySelector(`#kinds [value="${kind}"]`).checked = true;
 }
 
-/** Go on with the last task of a kind. */
+/** Continue with the last task of a kind. */
 async function choose(wanted) {
   leave();
   turnTo(wanted);
@@ -78,7 +78,7 @@ async function choose(wanted) {
   });
 }
 
-/** Show a task (null: none yet) with everything in it; `fresh` is the id of an example that is new. */
+/** Show a task (null: none yet) with its examples. `fresh` is the id of a new example. */
 async function refresh(seen, fresh = null) {
   const examples = seen ? await api.examples(seen.id) : [];
   task = seen;
@@ -88,7 +88,7 @@ async function refresh(seen, fresh = null) {
   update();
 }
 
-/** The task to change: made when it is first needed. */
+/** The task to change. It is created when it is first needed. */
 async function current() {
   if (!task) {
     const names = new Date().toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
@@ -98,7 +98,7 @@ async function current() {
   return task.id;
 }
 
-/** Buttons and hints follow what is drawn and remembered. */
+/** Update buttons and hints to match the input and the memory. */
 function update() {
   $("invitation").classList.toggle("gone", !sheet.empty);
   $("clear").hidden = sheet.empty;
@@ -117,7 +117,7 @@ function withdraw() {
   markSources(null, []);
 }
 
-/** The neurons of the network, before and after what it recalls. */
+/** Show the network's neurons before and after their shifts. */
 const look = () => attempt(async () => {
   const found = await api.shifts(task.id, await sheet.picture());
   if (answer) showNeurons(found, answer, classes);
@@ -132,7 +132,7 @@ function show(found, live) {
   update();
 }
 
-/** The pen was lifted: what is it? */
+/** Recognise the drawing after the pen was lifted. */
 async function recognise() {
   asking?.abort();
   clearTimeout(settling);
@@ -147,7 +147,7 @@ async function recognise() {
   });
 }
 
-/** What is it so far? As often as answers come, but never twice within LIVE. */
+/** Recognise the unfinished drawing. Asks again after each answer, but never twice within LIVE. */
 async function glance() {
   const started = performance.now();
   if (glancing || !classes.size || started < nextGlance) return;
@@ -157,7 +157,7 @@ async function glance() {
     const found = await api.explain(task.id, await sheet.picture(), signal);
     if (!signal.aborted && sheet.drawing) show(found, true);
   } catch {
-    // the answer when the pen lifts says what is wrong
+    // an error is shown when the pen lifts and the question is asked again
   } finally {
     nextGlance = started + Math.max(LIVE, 2 * (performance.now() - started));
     glancing = false;
@@ -181,7 +181,7 @@ async function teach(label) {
   });
 }
 
-/** The drawing moves to its place in memory. */
+/** Animate the drawing on its way to its place in memory. */
 function fly({ id, picture }, start) {
   const target = thumbOf(id);
   if (!target || !picture || calm()) return;
@@ -197,7 +197,7 @@ function fly({ id, picture }, start) {
     .finished.finally(() => image.remove());
 }
 
-/** Change the memory, show it, and say so with a way back. */
+/** Change the memory, show it, and offer an undo in a message. */
 const change = (work, said = null) => attempt(async () => {
   await refresh(await work());
   const step = history.add({ memory: true });
@@ -211,7 +211,7 @@ function forgetClass(label) {
   return change(() => api.removeClass(task.id, label), `Forgot ${label} (${plural(count, KINDS[kind].one)}).`);
 }
 
-/** Take back a step. Without any, the memory may still have a past from before the page was opened. */
+/** Undo a step. Without any on this page, the server may still have changes from before the page was opened. */
 function undo(step = history.last) {
   if (!step && !task?.can_undo) return;
   history.remove(step);
@@ -227,7 +227,7 @@ function undo(step = history.last) {
   });
 }
 
-/** Nothing of another task is left on the paper or in the history. */
+/** Clear the paper and the history before another task is shown. */
 function leave() {
   withdraw();
   sheet.restore();
@@ -254,7 +254,7 @@ const useSample = (name) => change(
   `${name} is learned. Copy one of its drawings.`,
 );
 
-/** Keys that work wherever no text is being written. */
+/** Keyboard shortcuts. They work except while the user types text. */
 function shortcut(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey) {
     if (event.target.matches("input, textarea") && event.target.value) return;
@@ -292,7 +292,7 @@ function shortcut(event) {
   action();
 }
 
-/** A picture that is dropped or pasted anywhere is a photograph. */
+/** Treat a picture that is dropped or pasted anywhere as a photograph. */
 async function takePhoto(event, data) {
   const file = [...(data?.files ?? [])].find(({ type }) => type.startsWith("image/"));
   if (!file || $("kinds").hidden || !document.querySelector('#kinds [value="photos"]:enabled')) return;

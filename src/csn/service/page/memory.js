@@ -1,9 +1,9 @@
-/* What is remembered: a card for every class with its drawings. */
+/* The memory: a card for every class with its drawings. */
 
 import { $, make, plural } from "./dom.js";
 import { counted, KINDS } from "./kinds.js";
 
-/** Show examples {id, label, picture, text} of a kind; `on` holds what the buttons do: add(label), forget(id), forgetClass(label). */
+/** Show examples {id, label, picture, text} of a kind. `on` holds the actions add(label), forget(id), forgetClass(label). */
 export function showMemory(examples, kind, on, fresh = null) {
   const { one } = KINDS[kind];
   const classes = new Map();

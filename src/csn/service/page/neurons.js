@@ -1,5 +1,5 @@
-/* What the paper is about, as a picture: the neurons of the adapted layers on the drawing alone, and with the shifts of
-   what is recalled. One small square is a neuron (of a convolution: a filter); the stronger its colour, the more active. */
+/* Shows the neurons of the adapted layers before and after the recalled shifts. One small square is a neuron (in a
+   convolution, a filter). The stronger its colour, the more active it is. */
 
 import { $, make } from "./dom.js";
 
@@ -32,7 +32,7 @@ export function showNeurons({ layers, classes }, { examples: sources }, remember
   ];
   const close = make("button", { type: "button", class: "quiet close", textContent: "×", ariaLabel: "Close the neurons", onclick: hideNeurons });
   const flow = make("div", { class: "flow" }, ...row("The network alone", [], "before"), ...row("Shifted by what it recalls", recalled, "after"));
-  const note = make("p", {}, "One square is a neuron: the stronger its colour, the more active it is. Blue ones rose, rust ones fell.");
+  const note = make("p", {}, "One square is a neuron: the stronger its colour, the more active it is. Blue neurons rose, rust ones fell.");
   $("neurons").replaceChildren(close, flow, note);
   $("neurons").hidden = false;
   // The lower row begins as the upper one, and moves.

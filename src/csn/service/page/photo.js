@@ -2,7 +2,7 @@
 
 import { $ } from "./dom.js";
 
-const SIDE = 448; // pixels of the shorter side that is sent: twice what the network sees
+const SIDE = 448; // pixels on the shorter side of the picture that is sent: twice the network's input
 const QUALITY = 0.92;
 
 export class Photo extends EventTarget {
@@ -38,7 +38,7 @@ export class Photo extends EventTarget {
       await this.#show(image, image.width, image.height);
       image.close();
     } catch {
-      this.failed("This file is no photograph that the browser can read. Give a JPEG or PNG file.");
+      this.failed("The browser cannot read this file as a photograph. Give a JPEG or PNG file.");
     }
   }
 
@@ -58,7 +58,7 @@ export class Photo extends EventTarget {
     return this.content;
   }
 
-  /** Let go of the camera. */
+  /** Release the camera. */
   stop() {
     for (const track of this.#stream?.getTracks() ?? []) track.stop();
     this.#stream = null;
@@ -71,7 +71,7 @@ export class Photo extends EventTarget {
     try {
       this.#stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     } catch {
-      this.failed("There is no camera that this page may use. Choose a file instead.");
+      this.failed("This page cannot use a camera. Choose a file instead.");
       return;
     }
     this.#put(null);
@@ -87,13 +87,13 @@ export class Photo extends EventTarget {
     await this.#show(view, view.videoWidth, view.videoHeight);
   }
 
-  /** Keep a picture at the size that is sent. */
+  /** Store a picture at the size that is sent. */
   async #show(image, width, height) {
     const scale = Math.min(1, SIDE / Math.min(width, height));
     const size = { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };
     const canvas = Object.assign(document.createElement("canvas"), size);
     const pen = canvas.getContext("2d");
-    pen.fillStyle = "#fff"; // below what is transparent
+    pen.fillStyle = "#fff"; // shown through transparent pixels
     pen.fillRect(0, 0, size.width, size.height);
     pen.drawImage(image, 0, 0, size.width, size.height);
     const content = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", QUALITY));

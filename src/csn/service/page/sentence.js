@@ -1,6 +1,6 @@
 /* A sentence that is written or pasted. It has the interface of Ink; its content is a text. */
 
-const PAUSE = 250; // ms after the last letter, it is recognised
+const PAUSE = 250; // ms between the last letter and the request for an answer
 
 export class Sentence extends EventTarget {
   drawing = false;

@@ -1,15 +1,15 @@
-/* Lines from the drawing to the examples it was recognised by: the more attention, the heavier.
+/* Lines from the drawing to the examples that decided the answer. More attention makes a heavier line.
 
-   They run where no card is: down a gutter beside the cards, along the gap below a row, and up to the example. */
+   Lines avoid the cards: they run down the gutter, along the gap below a row, and up to the example. */
 
 import { $ } from "./dom.js";
 import { thumbOf } from "./memory.js";
 
-const LEAST = 0.03; // of the attention: fainter lines say nothing
+const LEAST = 0.03; // least attention that gets a line
 const MOST = 8; // lines
 const HEAVIEST = 6; // pixels
 const CORNER = 12; // pixels, the radius of a bend
-const LANES = [0, -3, 3, -5, 5]; // pixels beside the middle of a gap, so that lines lie side by side
+const LANES = [0, -3, 3, -5, 5]; // offsets from the middle of a gap in pixels, so that lines do not overlap
 const SVG = "http://www.w3.org/2000/svg";
 let shown = null;
 
