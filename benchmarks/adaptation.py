@@ -4,11 +4,11 @@
     python benchmarks/adaptation.py --tasks 10 --pretrain 5 --meta 5 --out /tmp/adaptation.json
 
 A small vision transformer learns to classify the training characters of csn's strokes and is frozen. Each way then
-learns tasks of unseen characters. Those that descend have Adam on the support, a new output layer that starts at 0, and
-20 steps at the rate that was best on validation tasks. The grafted network trains f's temperature, g and
-its output layer on tasks of the training characters first, and descends no more after that: its keys are the features
-that the frozen network gives its own output layer. A task's time is that of learning it and answering 15 queries, one
-task at a time in one thread.
+learns tasks of unseen characters. The ways that use gradient descent run Adam on the support for 20 steps, with a new
+output layer that starts at 0 and the rate that was best on validation tasks. The grafted network first trains f's
+temperature, g and its output layer on tasks of the training characters. After that it takes no gradient steps. Its keys
+are the features that the frozen network passes to its output layer. A task's time includes learning it and answering 15
+queries, one task at a time in one thread.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What csn costs through its doors: a classifier, a service's answer, and a training loop of one's own.
+"""The cost of csn's interfaces: the classifier, an answer of the service, and a user's own training loop.
 
-Everything is the processor's time of one thread, and contenders take turns within one process. Ratios:
+All times are processor times of one thread. Contenders take turns within one process. Ratios:
 
 - `explain`, and what a request of the service asks for, against `predict_proba` and against a bare pass of the learner;
 - `predict_proba` of 25 queries at 80 classes against 20, in a tournament of a learner of 20 ways;
 - `fit` of a task after the first one, in milliseconds, for the shipped weights;
 - a request to `/predict`, client and server together, against a bare pass of the shipped weights;
-- a step of a loop of one's own against one of `csn train`.
+- a step of a user's own loop against a step of `csn train`.
 
     python benchmarks/doors.py [--repeats 9] [--out FILE]
 """

@@ -1,21 +1,30 @@
-"""Sentences, photographs and drawings: csn's head beside the usual ones, on the same vectors and the same tasks.
+"""Compare csn's head with the usual ones on sentences, photographs and drawings: same vectors, same tasks.
 
     python benchmarks/encoders.py --out results/encoders/encoders.json
     python benchmarks/encoders.py --sets photographs --folder my_photos/ --tasks 20
     python benchmarks/encoders.py --table results/encoders/*.json      # the table of docs/encoders.md
 
-intents: sentences of CLINC150's domains travel, utility and work, which nothing here was chosen on; the sentences that
-are out of its scope are the unknown ones. photographs: the 20 test classes of tiny_imagenet_fewshot (the encoder was
-trained on ImageNet, whose classes they are), or the folders of --folder. digits, glyphs and doodles: see drawings.py;
-their vectors are the keys of the package's weights. Everywhere but in intents, the classes that a task leaves out are
-its unknown ones.
+Sets:
 
-nearest: of the examples, by cosine. centroid: the nearest mean. ridge: scikit-learn's, its strength by leave-one-out.
-logistic: its strength by cross-validation within the support. network (drawings): the package's weights answering by
-their own layers, as before csn's head. hog (drawings): logistic regression on histograms of oriented gradients.
+- intents: sentences of CLINC150's domains travel, utility and work. Nothing here was chosen on these domains. The
+  data set's out-of-scope sentences are the unknown queries.
+- photographs: the 20 test classes of tiny_imagenet_fewshot, or the folders of --folder. The 20 classes belong to
+  ImageNet, on which the encoder was trained.
+- digits, glyphs and doodles: see drawings.py. Their vectors are the keys of the package's weights.
 
-unknown: the area under the ROC curve of what a model says of its surest class: csn, nearest and centroid by cosines,
-the others by probabilities or scores. seconds: of learning and answering one task, encoding left out.
+In all sets but intents, the unknown queries come from classes that the task leaves out.
+
+Models:
+
+- nearest: the nearest example by cosine.
+- centroid: the nearest class mean by cosine.
+- ridge: scikit-learn's ridge classifier, its strength chosen by leave-one-out.
+- logistic: logistic regression, its strength chosen by cross-validation within the support.
+- network (drawings only): the package's weights answer by their own layers, without csn's head.
+- hog (drawings only): logistic regression on histograms of oriented gradients.
+
+`unknown` is the area under the ROC curve of a model's confidence in its best class. csn, nearest and centroid use
+cosines, the others probabilities or scores. `seconds` is the time to learn and answer one task, without encoding.
 """
 
 from __future__ import annotations

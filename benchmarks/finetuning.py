@@ -1,4 +1,4 @@
-"""Intents once more: the encoder of sentences fine-tuned for each task as SetFit does, beside csn on the frozen one.
+"""Compare csn on a frozen sentence encoder with SetFit, which fine-tunes the encoder for each task (intents).
 
     python benchmarks/finetuning.py --tasks 10 --out results/encoders/finetuning.json
 

@@ -1,4 +1,4 @@
-"""What grafting costs: adaCNN rebuilt by `csn.graft` beside csn's own adaCNN, a step of training and an inference.
+"""The cost of grafting: adaCNN rebuilt by `csn.graft` against csn's own adaCNN, in training and in inference.
 
     python benchmarks/graft.py
     python benchmarks/graft.py --repeats 5 --filters 16 --out /tmp/graft.json

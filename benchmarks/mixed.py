@@ -1,8 +1,8 @@
-"""Loss curves of training in bfloat16 by autocast beside those in float32: the same seeds, tasks and weights to start.
+"""Compare loss curves of training in bfloat16 (autocast) and in float32, with equal seeds, tasks and initial weights.
 
-Each training is `csn train` of a recipe on Omniglot with `train.precision` either way, in turns seed by seed. A curve
-is the mean loss of each stretch of tasks. The difference of two precisions is taken seed by seed over the last third of
-the tasks, and stands beside the spread of the seeds themselves. Time is the processor's, of training steps alone.
+Each training is `csn train` of a recipe on Omniglot with either value of `train.precision`, in turns seed by seed. A
+curve holds the mean loss of each stretch of tasks. The difference between the precisions is taken by seed over the last
+third of the tasks, and compared with the spread over seeds. Time is the processor time of training steps.
 
     python benchmarks/mixed.py [--presets adacnn-df ...] [--recipe paper] [--tasks 2000] [--seeds 3] [--out FILE]
 """

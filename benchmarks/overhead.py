@@ -2,17 +2,16 @@
 
 The floor is the base learner and the key function over the same support and queries, one call each, forward and (in
 training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
-Feedback that is detached needs no gradient of the support through the base learner; the least floor has none. A ratio
-to it is the stricter one. For adaLSTM the floors have torch's own `nn.LSTM` in place of ours: one pass over the
-support, one over the queries, each sentence once. All sentences fill the window, so that ours, which skips padding, has
-none to skip. The machine's limit is the floor's convolutions and matrix products alone, one after the other, forward
-and backward: no loss, no activation, no optimizer.
+Detached feedback needs no gradient of the support through the base learner. The least floor leaves that gradient out,
+so a ratio to it is stricter. For adaLSTM, the floors use torch's own `nn.LSTM` instead of ours: one pass over the
+support and one over the queries. All sentences fill the window, so our LSTM, which skips padding, gains nothing. The
+machine's limit is the time of the floor's convolutions and matrix products alone, forward and backward, without loss,
+activations and optimizer.
 
-adaResNet is measured in full (84 x 84, width 1) and at a quarter of its width on 64 x 64, its size for a CPU. Peak
-memory is that of a fresh process that takes two steps, in MB. Contenders take turns within one process, repeat after
-repeat, and the median of the per-repeat ratios is shown with its quartiles, so that whatever else the machine does hits
-all of them alike. --clock cpu counts the processor's time for this process instead of the wall's, for a machine that
-has other work.
+adaResNet is measured in full (84 x 84, width 1) and at its size for a CPU (64 x 64, width 1/4). Peak memory, in MB, is
+that of a fresh process that takes two steps. Contenders take turns within one process, so other work on the machine
+affects all of them alike. The table shows the median of the per-repeat ratios with quartiles. --clock cpu counts
+processor time instead of wall time, for a machine with other work.
 
     python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s | adalstm-1 | adaresnet | ...] [--out FILE]
 """

@@ -1,8 +1,8 @@
-"""csn beside other libraries for the same work: MAML, Prototypical Networks, sampling of tasks.
+"""Compare csn with other libraries on the same work: MAML, Prototypical Networks and sampling of tasks.
 
-All contenders have the same networks, tasks and steps, and take turns within one process; shown is the median of the
-per-repeat ratios to csn with its quartiles, so more than 1 is slower than csn. The others are installed in an
-environment of their own, beside csn:
+All contenders have the same networks, tasks and steps, and take turns within one process. The table shows the median of
+the per-repeat ratios to csn with quartiles. A ratio above 1 is slower than csn. Install csn and the other libraries in
+a separate environment:
 
     python -m venv peers && peers/bin/pip install -e . -r benchmarks/peers.txt
     peers/bin/python benchmarks/peers.py [--repeats N] [--clock wall | cpu] [--out FILE]

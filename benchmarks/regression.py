@@ -1,14 +1,14 @@
-"""Few-shot regression: CSNs beside MAML and ridge regression, on sinusoids and on a table of scikit-learn.
+"""Few-shot regression: compare CSNs with MAML and ridge regression, on sinusoids and on a table of scikit-learn.
 
     python benchmarks/regression.py            # results/shifts/regression.json
     python benchmarks/regression.py --seeds 1 --seconds 1 --out /tmp/regression.json
 
-Sinusoids are those of Finn et al. (2017): amplitude in [0.1, 5], phase in [0, pi], x in [-5, 5], 10 examples. The table
-is that of breast cancer: 569 rows of 30 measurements, all standardised. A task hides one measurement, shows it for 10
-rows and asks for it in others; the last 10 measurements and a third of the rows are for testing alone.
+Sinusoids follow Finn et al. (2017): amplitude in [0.1, 5], phase in [0, pi], x in [-5, 5], 10 examples. The table is
+the breast cancer data set: 569 rows of 30 standardised measurements. A task hides one measurement, shows it for 10 rows
+and asks for it in other rows. The last 10 measurements and a third of the rows are used only for testing.
 
-Every learner trains for the same CPU time of one thread. Ridge regression trains on nothing but the support; its
-penalty and the width of its kernel are the best of a grid on training tasks.
+Every learner trains for the same CPU time in one thread. Ridge regression is fitted only to the support. Its penalty
+and the width of its kernel are the best of a grid on training tasks.
 """
 
 from __future__ import annotations

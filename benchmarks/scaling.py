@@ -1,12 +1,14 @@
-"""How training speeds up with processes, measured here and modelled for more: python benchmarks/scaling.py.
+"""The speed-up of training with more processes, measured on this machine and modelled for larger ones.
 
-With --page, docs/distributed.md gets the tables of the result file that is there, and nothing is measured.
+    python benchmarks/scaling.py           # measure, model and write the result file
+    python benchmarks/scaling.py --page    # only write its tables into docs/distributed.md
 
-Measured: the steps of one process with as many threads, and of several processes with a thread each, one after the
-other and again; by the clock, and by what a process takes of its core. The second is what the first would be on cores
-that nobody else uses, but for the time in which ranks wait for each other. Modelled, on paper: a step of N processes
-takes the processor time of its tasks as measured here, and the time in which a ring adds up the gradients over a link
-of published speed.
+Measured: the steps of one process with several threads, and of as many processes with one thread each, in turns. Each
+is measured in wall time and in processor time. On idle cores, wall time would equal processor time plus the time in
+which ranks wait for each other.
+
+Modelled: a step of N processes takes the measured processor time of its tasks, plus the time in which a ring adds up
+the gradients over a link of published speed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The service under load: requests per second, and latency as a ratio to the bare forward pass.
 
-A server runs in a process of its own; clients are threads with a connection and a 5-way 1-shot task each, and ask one
-drawing after another (`predict`, a PNG of 112 x 112 pixels). The floor is `learner.predict` of one query on the same
-memory in this process, measured before and after the load and again by itself: with one client, a request costs what
-HTTP, decoding, resizing, similarity, attention and JSON add; with more, they also wait for one another. Clients share
-the machine with the server.
+The server runs in its own process. Each client is a thread with its own connection and its own 5-way 1-shot task. It
+sends one drawing after another to `predict`, as a PNG of 112 x 112 pixels. The floor is `learner.predict` for one query
+on the same memory in this process, measured before and after the load. With one client, the ratio shows the cost of
+HTTP, decoding, resizing, similarity, attention and JSON. More clients also wait for each other. Clients share the
+machine with the server.
 
     python benchmarks/service.py [--model characters | --run RUN] [--clients 1 4 16] [--seconds 10] [--out FILE]
 """

