@@ -34,17 +34,17 @@ IMAGE, WAY, QUERIES = (1, 28, 28), 5, 5
 
 
 class PlainCNN(nn.Module):
-    """adaCNN as somebody else would write it, who has never heard of csn."""
+    """adaCNN as the author of another project would write it, without csn."""
 
-    def __init__(self, filters: int) -> None:
+    def __init__(self, filters: int, way: int = WAY) -> None:
         super().__init__()
         self.lower = ConvStack(1, filters, 2)
         self.convolutions = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(3))
         self.activations = nn.ModuleList(nn.ReLU() for _ in range(3))
-        self.output = nn.Linear(filters, WAY)
+        self.output = nn.Linear(filters, way)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(examples, 1, 28, 28) -> (examples, WAY)."""
+        """(examples, 1, height, width) -> (examples, way)."""
         x = self.lower(x)
         for convolution, activation in zip(self.convolutions, self.activations, strict=True):
             x = pool(activation(convolution(x)))

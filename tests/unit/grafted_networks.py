@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from csn.core.model import CSN
 from csn.episode import Episode, Examples
 from csn.learner import InputSpec
-from csn.networks.cnn import ConvStack, pool
 from csn.networks.graft import graft
 
 WAY = 3
@@ -144,23 +143,6 @@ class WordKey(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.words(x)
-
-
-class PlainCNN(nn.Module):
-    """adaCNN as somebody else would write it."""
-
-    def __init__(self, filters: int) -> None:
-        super().__init__()
-        self.lower = ConvStack(1, filters, 2)
-        self.convolutions = nn.ModuleList(nn.Conv2d(filters, filters, 3, padding=1) for _ in range(3))
-        self.activations = nn.ModuleList(nn.ReLU() for _ in range(3))
-        self.output = nn.Linear(filters, WAY)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.lower(x)
-        for convolution, activation in zip(self.convolutions, self.activations, strict=True):
-            x = pool(activation(convolution(x)))
-        return self.output(x.flatten(1))
 
 
 class Case:

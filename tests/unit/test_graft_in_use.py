@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import torch
-from grafted_networks import CASES, IMAGE, WAY, GroupResNet, PlainCNN, flat_key, small_cnn
+from grafted_networks import CASES, IMAGE, WAY, GroupResNet, flat_key, small_cnn
 from torch import nn
 from torch.testing import assert_close
 
@@ -24,6 +24,7 @@ from csn.episode import Episode, Examples
 from csn.learner import InputSpec
 from csn.networks.cnn import CNN, CNNKey
 from csn.networks.graft import graft
+from graft import PlainCNN
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_adacnn_rebuilt_by_graft_is_adacnn(conditioning, layout):
     nn.init.normal_(base.output.weight)
     options = {"conditioning": conditioning, "temperature": 10.0}
     own = CSNOptions(**options).build(Parts(InputSpec(image), WAY, base, key, 8))
-    network = PlainCNN(filters)
+    network = PlainCNN(filters, WAY)
     for theirs, ours in ((network.lower, base.lower), (network.convolutions, base.adapted)):
         theirs.load_state_dict(ours.state_dict())
     network.output.load_state_dict(base.output.state_dict())
