@@ -68,6 +68,14 @@ def test_files_that_pages_name_are_there() -> None:
             assert (ROOT / "src" / path).exists(), f"{page} names {path}"
 
 
+def test_contributing_names_every_folder_of_the_source_and_no_other() -> None:
+    rows = re.findall(r"^\| (`.+?) \|", PAGES["CONTRIBUTING.md"], re.M)
+    named = {name for row in rows for name in re.findall(r"`([\w.]+/?)`", row)}
+    folders = {f"{path.parent.name}/" for path in (ROOT / "src" / "csn").glob("*/__init__.py")}
+    assert {name for name in named if name.endswith("/")} == folders
+    assert all((ROOT / "src" / "csn" / name).exists() for name in named)
+
+
 def test_the_readmes_code_of_a_learner_runs() -> None:
     (block,) = (code for code in re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.S) if "csn.build" in code)
     names: dict[str, object] = {}
