@@ -224,7 +224,7 @@ def test_the_command_takes_weights_of_the_package_and_refuses_what_is_not_there(
     assert exportable(model) is model
     assert not is_run
     assert main(["export", "runs/nowhere"]) == 2
-    assert "give the folder of a run, or one of characters" in capsys.readouterr().err
+    assert "give such a folder, or one of characters" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("conditioning", ["df", "gradient"])

@@ -75,8 +75,8 @@ def test_bad_input_exits_with_2(place: Path, tmp_path: Path, capsys: pytest.Capt
     Path(tmp_path / "short.csn").write_bytes(Path(task).read_bytes()[:-9])
     drawing = str(place / "images/alpha/0.png")
     for arguments, message in (
-        (["adapt", "nowhere", "--out", out, *run], "is no folder"),
-        (["adapt", str(tmp_path / "none"), "--out", out, *run], "holds no images"),
+        (["adapt", "nowhere", "--out", out, *run], "is neither a folder nor a file"),
+        (["adapt", str(tmp_path / "none"), "--out", out, *run], "has no subfolders with images"),
         (["adapt", str(tmp_path / "blank"), "--out", out, *run], "the drawing is empty"),
         (["adapt", str(place / "images"), "--out", out, "--model", "nothing"], "no weights named 'nothing'"),
         (["adapt", str(place / "images"), "--out", out, "--run", "nowhere"], "no checkpoint"),
@@ -195,7 +195,7 @@ def test_names_are_told_apart_in_a_narrow_table(
         ("label,b\n1,2\n", [], "no column text or sentence"),
         ("label,text\n", [], "no rows"),
         ("label,text\nx\n", [], "line 2"),
-        ("label,text\na,b\n", ["--encoder", "none"], "no table of numbers"),
+        ("label,text\na,b\n", ["--encoder", "none"], "is not a table of numbers"),
         ("label,text\na,\x00\n", ["--encoder", "none"], "t.csv"),
         ("label,text\na,b\n", ["--run", "x"], "--run"),
         ("label,text\na,b\n", ["--labels", "x"], "--labels"),
@@ -218,7 +218,7 @@ def test_bad_vectors_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     np.save(tmp_path / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
     np.save(tmp_path / "flat.npy", np.zeros(3))
     np.save(tmp_path / "three.npy", np.zeros((3, 2)))
-    for name, message in (("objects", "numpy.save"), ("flat", "one a row"), ("three", "3 vectors")):
+    for name, message in (("objects", "numpy.save"), ("flat", "one vector per row"), ("three", "3 vectors")):
         assert cli.main(["adapt", str(tmp_path / f"{name}.npy"), "--labels", str(labels), *out]) == 2
         assert message in capsys.readouterr().err
     assert cli.main(["adapt", str(tmp_path / "three.npy"), *out]) == 2
@@ -238,14 +238,14 @@ def test_damaged_vectors_are_named(what: str, tmp_path: Path) -> None:
     path, labels = tmp_path / "x.npy", tmp_path / "labels.txt"
     path.write_bytes(DAMAGED[what])
     labels.write_text("a\n")
-    with pytest.raises(ValueError, match=r"x\.npy is no file of numbers that numpy\.save wrote"):
+    with pytest.raises(ValueError, match=r"x\.npy is not an array that numpy\.save wrote"):
         labelled(path, "none", labels)
 
 
 def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "label").mkdir()
     (tmp_path / "label" / "latin.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(ValueError, match=r"latin\.txt is no text in UTF-8"):
+    with pytest.raises(ValueError, match=r"latin\.txt is not text in UTF-8"):
         labelled(tmp_path, "text", None)
 
 

@@ -76,7 +76,7 @@ def test_a_budget_buys_what_it_bought_the_other_seeds_before(toy, monkeypatch, c
     command = ["reproduce", "strokes", "--seeds", "3", "--budget", "100s", "--runs", "out", "--results", "out"]
     assert main([*command, "--rows", "strokes-5w1s-adacnn-df-plus", "--dry-run"]) == 0
     assert {config.train.tasks for config in lengths.values()} == {160}
-    assert f"as long as {before.name}, for the seeds" in capsys.readouterr().out
+    assert f"trains as long as {before.name}: all seeds" in capsys.readouterr().out
     lengths.clear()
     assert main([*command, "--rows", "prototypical", "--dry-run"]) == 0
     assert {config.train.tasks for config in lengths.values()} == {360}  # another model has a length of its own
@@ -118,7 +118,7 @@ def test_a_result_is_made_again_as_long_as_it_was_but_a_budget_has_the_word(plan
         write_result(cell.trained_for(tasks=24), Path("results"))
     lengths, said = planned("--seeds", "2", "--again")
     assert {train.tasks for train in lengths.values()} == {24}
-    assert f"{first.name}: as long as its result" in said
+    assert f"{first.name}: trains as long as its earlier result" in said
     monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.25, 1.0))
     bought = planned("--seeds", "2", "--again", "--budget", "20s")[0]
     assert {train.tasks for train in bought.values()} == {64}
@@ -130,7 +130,7 @@ def test_a_half_tested_cell_is_trained_as_long_as_it_was(toy, capsys):
     cell = plan("strokes", rows=["adacnn-df"])[0]
     write_result(cell.trained_for(tasks=24), Path("results"))
     assert main(["reproduce", "strokes", "--rows", "adacnn-df", "--dry-run"]) == 0
-    assert f"{cell.name}: as long as its result" in capsys.readouterr().out
+    assert f"{cell.name}: trains as long as its earlier result" in capsys.readouterr().out
 
 
 def test_a_language_model_is_trained_in_full_and_that_is_said(monkeypatch, tmp_path, capsys):
@@ -138,13 +138,13 @@ def test_a_language_model_is_trained_in_full_and_that_is_said(monkeypatch, tmp_p
     monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: pytest.fail("measured"))
     assert main(["reproduce", "penn-treebank", "--rows", "lstm-lm", "--budget", "1s", "--seeds", "2", "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.count("penn-treebank-5w1s-lstm-lm-plus: trained in full, for a language model has no tasks that") == 1
+    assert said.count("penn-treebank-5w1s-lstm-lm-plus: trains in full: --budget counts tasks") == 1
     assert said.count("200,000") == 2
 
 
 def test_two_words_for_a_length_are_refused(toy, capsys):
     assert main(["reproduce", "strokes", "--budget", "9s", "--set", "train.tasks=8", "--dry-run"]) == 2
-    assert "--budget and --set train.tasks both say how long to train: give one of them" in capsys.readouterr().err
+    assert "--budget and --set train.tasks both set the length of training: give one of them" in capsys.readouterr().err
 
 
 def test_what_cannot_be_read_settles_no_length(toy):

@@ -191,7 +191,10 @@ def test_a_result_of_another_test_is_not_overwritten(capsys: pytest.CaptureFixtu
     path = Path("run/result-strokes-test-5w1s.json")
     before = path.read_bytes()
     assert cli.main(["evaluate", "run", "--tasks", "6"]) == 2
-    assert "5w1s.json is of another test (tasks 10, here 6): give --out, or move it away" in capsys.readouterr().err
+    assert (
+        "5w1s.json holds the result of another test (tasks 10, here 6): give --out, or move it away"
+        in capsys.readouterr().err
+    )
     assert path.read_bytes() == before
     assert cli.main(["evaluate", "run", "--tasks", "10"]) == 0  # the same once more
     assert cli.main(["evaluate", "run", "--tasks", "6", "--attention", "hard"]) == 0

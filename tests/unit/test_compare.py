@@ -119,7 +119,7 @@ def test_a_run_that_was_stopped_goes_on(monkeypatch: pytest.MonkeyPatch, capsys:
     with monkeypatch.context() as patch:
         patch.setattr(train.TrainingLoop, "run", lambda *_: "interrupted")
         assert run("prototypical", *FEW, "--out", "side") == 130
-    assert "go on with the same command" in capsys.readouterr().out
+    assert "continue with the same command" in capsys.readouterr().out
     assert run("prototypical", *FEW, "--out", "side") == 0
     assert Path("side/comparison.json").exists()
 

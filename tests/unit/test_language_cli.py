@@ -56,7 +56,7 @@ def test_all_inclusive_evaluation_solves_every_group_of_words_once(
     [
         (["--all-inclusive", "--tasks", "20"], "leave out --tasks"),
         (["--all-inclusive", "--split", "val", "--queries", "190"], "190 queries a class need 5 classes of 191"),
-        (["--all-inclusive", "--split", "val", "--queries", "65"], "makes 1 group of 5 classes, an interval needs"),
+        (["--all-inclusive", "--split", "val", "--queries", "65"], "makes 1 group of 5 classes, but an interval needs"),
         (["--way", "6"], "built for 2 to 5 ways, got 6"),
         (["--data", "strokes"], "was trained on toy-language with"),
         (["--queries", "0"], "queries >= 1"),

@@ -68,7 +68,7 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_at_once(capsys):
         os.kill(os.getpid(), signal.SIGINT)
         assert should_stop()
         assert should_stop.status == 130
-        assert "Ctrl-C again ends at once, without saving" in capsys.readouterr().out
+        assert "press Ctrl-C again to stop at once without saving" in capsys.readouterr().out
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 

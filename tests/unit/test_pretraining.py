@@ -114,7 +114,7 @@ def test_the_command_pretrains_first_and_counts_its_time(tmp_path, capsys, monke
     command = ["train", "adalstm-1-df", "--recipe", "plus", "--data", "toy-language", "--tasks", "4", "--out", "run"]
     assert main([*command, *(word for option in options for word in ("--set", option))]) == 0
     said = capsys.readouterr().out
-    assert "pretrained as a classifier" in said
+    assert "pretraining the network as a classifier" in said
     assert said.index("examples  validation") < said.index("tasks  validation")
     pretraining = read_log(Path("run/pretraining"))
     assert open_run(Path("run")).log[0]["seconds"] >= pretraining[-1]["seconds"] > 0

@@ -334,7 +334,7 @@ def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, cap
     assert planned(*constant) == "24"  # one of two tests is there, the other of as many tasks
     assert planned(*constant, "--set", "train.tasks=48") == "48"
     assert main([*asked, *constant, "--set", "train.tasks=16"]) == 0
-    kept = f"{cell.name}: keeps the 24 tasks that it began with; remove {folder} to begin anew"
+    kept = f"{cell.name}: keeps the 24 tasks that it started with; remove {folder} to start again"
     assert kept in " ".join(capsys.readouterr().out.split())
     assert main([*asked, *constant, "--budget", "90s"]) == 0
     assert kept in " ".join(capsys.readouterr().out.split())
@@ -368,9 +368,9 @@ def test_the_plan_says_what_results_were_trained_on_and_how_to_take_them_up(toy,
     assert "--again" not in said
     rows, said = planned("--set", "train.tasks=4800")
     assert rows == [["", "1/1", "2,400"], ["4,800", "0/1", ""]]
-    assert "1 cell has results already: --again takes it up" in said
+    assert "1 cell has results already: --again includes it" in said
     write_result(two, Path("results"))
-    assert "2 cells have results already: --again takes them up" in planned("--budget", "90s")[1]
+    assert "2 cells have results already: --again includes them" in planned("--budget", "90s")[1]
     rows, said = planned("--set", "train.tasks=4800", "--again")
     assert rows == [["4,800", "1/1", "2,400"], ["4,800", "1/1", "8"]]
     assert "results already" not in said
@@ -438,8 +438,8 @@ def test_why_a_cell_failed_is_what_its_own_command_said(tmp_path):
     log.write_text("csn: before\n$ csn train one\nTraceback:\nMemoryError\n\n")
     assert _why(1, log) == "MemoryError"
     log.write_text("$ csn train one\n")
-    assert _why(1, log) == "nothing was said"
-    assert _why(-9, log) == "killed by signal 9, perhaps for want of memory; the same command goes on"
+    assert _why(1, log) == "no message"
+    assert _why(-9, log) == "killed by signal 9, perhaps because memory ran out; the same command continues"
 
 
 def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsys, monkeypatch):
@@ -456,10 +456,10 @@ def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsy
     said = capsys.readouterr().out
     assert said.count(wanted) == 1
     assert "2 cells of mini-imagenet are left out" in said
-    assert "failed: mini-imagenet-5w5s-adacnn-32-df-plus, its data are not there" in said
+    assert "failed: mini-imagenet-5w5s-adacnn-32-df-plus, its data are missing" in said
     monkeypatch.setattr("csn.cli.reproduce._measured", lambda *_: (0.5, 0.5))
     assert main(["reproduce", "strokes", "--budget", "90s", "--dry-run"]) == 0
-    assert "mini-imagenet-5w1s-adacnn-32-df-plus: not measured, for its data are not there" in capsys.readouterr().out
+    assert "mini-imagenet-5w1s-adacnn-32-df-plus: not measured: its data are missing" in capsys.readouterr().out
 
 
 def test_a_language_model_needs_a_text(toy, capsys, monkeypatch):
@@ -582,7 +582,7 @@ def test_a_file_of_another_folder_is_no_row(toy, capsys):
     assert main(["reproduce", "strokes", "--rows", str(own), "--again", "--dry-run"]) == 0
     capsys.readouterr()
     assert main(["reproduce", "strokes", "--rows", str(other), "--again", "--dry-run"]) == 2
-    assert f"{other} is not in results, whose cells --rows chooses from: name one there" in capsys.readouterr().err
+    assert f"{other} is not in results, from which --rows chooses cells: name a file there" in capsys.readouterr().err
 
 
 def test_a_file_of_other_options_says_which_they_are(toy, capsys):
@@ -608,7 +608,7 @@ def test_an_interruption_lets_the_running_cells_stop(toy, capsys, monkeypatch):
         "csn.cli.run_cells._next_command", lambda each: os.kill(os.getpid(), signal.SIGTERM) or "running"
     )
     assert main(["reproduce", "strokes", "--rows", "prototypical", "--set", "train.tasks=100000"]) == 130
-    assert "go on with the same command" in capsys.readouterr().out
+    assert "continue with the same command" in capsys.readouterr().out
     assert list(Path("results").iterdir()) == []
     # Asked to stop before it had begun or while it trained, it is gone, and no other holds its run.
     lock_folder(Path("runs/reproduce/strokes-5w1s-prototypical-plus"))
@@ -658,7 +658,7 @@ def test_pretraining_is_done_once_for_a_table(toy, monkeypatch, capsys):
         )
         assert main(command) == 0
     said = capsys.readouterr().out
-    assert said.count("first the network is pretrained") == 1
+    assert said.count("pretraining the network as a classifier") == 1
     assert [pretrained_by(cell, cells, Path("runs")) for cell in cells] == [cells[1], cells[0], None]
     one, two = (Path("runs") / cell.name / "pretraining" for cell in cells[:2])
     assert read_log(one) == read_log(two) != []  # taken over, with the time it took

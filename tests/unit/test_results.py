@@ -323,7 +323,7 @@ def test_two_results_are_compared_task_by_task(tmp_path: Path, capsys: pytest.Ca
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}}))
     assert cli.main(["results", "diff", str(one), str(two)]) == 0
     said = capsys.readouterr().out
-    assert "difference: +20.00 ± 0.00 points, the first less the second, task by task on 3 tasks" in said
+    assert "difference: +20.00 ± 0.00 points, first minus second, over the same 3 tasks" in said
     assert f"{two}: adacnn-gradient, paper, " in said
     other = content["evaluation"] | {"fingerprint": "0" * 64}  # the data are not what they were
     two.write_text(json.dumps(content | {"accuracies": {"trained": [0.3, 0.5, 0.7]}, "evaluation": other}))
@@ -349,7 +349,7 @@ def test_a_file_says_how_it_was_made(capsys: pytest.CaptureFixture[str]) -> None
     said = " ".join(capsys.readouterr().out.split())
     assert "omniglot-5w1s-adacnn-df-paper.json: 5-way 1-shot of omniglot, 1,000 tasks" in said
     assert "adacnn-df, paper, seed 0: 98.22 ± 0.20 %" in said
-    assert "validation 98.30 % after 37,500 tasks; 25 minutes of training in all" in said
+    assert "validation 98.30 % after 37,500 tasks; 25 minutes of training in total" in said
     assert "csn train adacnn-df --recipe paper --data omniglot --way 5 --shot 1 --tasks 40000 --seed 0" in said
     assert "csn evaluate runs/reproduce/omniglot-5w1s-adacnn-df-paper --way 5 --shot 1 --tasks 1000" in said
     assert (

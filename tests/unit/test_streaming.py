@@ -145,7 +145,7 @@ def test_a_streamed_training_is_that_of_a_decoded_set(folder, tmp_path):
 
 def test_what_cannot_be_streamed_is_named(folder, tmp_path, capsys):
     assert main(["train", "adacnn-df", "--data", "strokes", "--data-on", "stream"]) == 2
-    assert "--data-on stream is for images of a path" in capsys.readouterr().err
+    assert "--data-on stream needs a path of images" in capsys.readouterr().err
     (tmp_path / "bad.tar").write_bytes(b"nothing of the kind")
     with pytest.raises(ValueError, match=r"bad\.tar cannot be read as a tar archive"):
         stream_images(tmp_path / "bad.tar")

@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_result_holds(made, capsys):
     assert main(["results", "verify", str(made / "result.json")]) == 0
-    assert "6 of 6 tasks alike" in capsys.readouterr().out
+    assert "6 of 6 tasks equal" in capsys.readouterr().out
 
 
 def changed(made: Path, tmp_path: Path, change) -> Path:
@@ -50,7 +50,7 @@ def test_other_answers_of_the_checkpoint_are_found(made, tmp_path, capsys):
         content["summary"]["trained"] = {"accuracy": mean, "interval": interval}
 
     assert main(["results", "verify", str(changed(made, tmp_path, consistent))]) == 1
-    assert "4 of 6 tasks alike" in capsys.readouterr().out
+    assert "4 of 6 tasks equal" in capsys.readouterr().out
     assert main(["results", "verify", str(changed(made, tmp_path, lie))]) == 2
     assert "was changed by hand" in capsys.readouterr().err
 
@@ -62,7 +62,7 @@ def test_a_checkpoint_that_is_kept_beside_the_result_is_asked(made, tmp_path, ca
     for name in ("best.safetensors", "origin.json"):
         (kept / name).write_bytes((made / "run" / name).read_bytes())
     assert main(["results", "verify", str(path)]) == 0
-    assert "6 of 6 tasks alike" in capsys.readouterr().out
+    assert "6 of 6 tasks equal" in capsys.readouterr().out
 
 
 def test_a_missing_checkpoint_is_said_with_the_way_to_make_it(made, tmp_path, capsys):
@@ -73,7 +73,7 @@ def test_a_missing_checkpoint_is_said_with_the_way_to_make_it(made, tmp_path, ca
     content = json.loads(path.read_text())
     assert f"  {content['trained']['command']}\n  {content['command']}\n" in said
     assert main(["results", "verify", str(path), "--run", str(made / "run")]) == 0
-    assert "6 of 6 tasks alike" in capsys.readouterr().out
+    assert "6 of 6 tasks equal" in capsys.readouterr().out
 
 
 def test_another_model_or_other_data_is_refused(made, tmp_path, capsys):
@@ -151,7 +151,7 @@ def test_results_of_the_shipped_weights_are_asked_again_without_a_run(tmp_path, 
     path.write_text(json.dumps(content))
     monkeypatch.chdir(tmp_path)  # away from any run
     assert main(["results", "verify", str(path)]) == 0
-    assert "6 of 6 tasks alike" in capsys.readouterr().out
+    assert "6 of 6 tasks equal" in capsys.readouterr().out
 
     content["trained"]["validation"] = 0.5
     path.write_text(json.dumps(content))

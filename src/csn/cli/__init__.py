@@ -1,1 +1,1 @@
-"""One module a command: options -> objects -> results on the terminal and on disk."""
+"""One module per command. It turns options into objects, and writes results to the terminal and to disk."""

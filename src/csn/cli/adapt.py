@@ -17,10 +17,10 @@ GUESSED = {".csv": "text", ".npy": "none"}
 
 
 def adapt(options: argparse.Namespace) -> int:
-    """`csn adapt`: labelled examples -> a task file."""
+    """Run `csn adapt`: labelled examples -> a task file."""
     kind = options.encoder or GUESSED.get(options.source.suffix.lower(), "drawings")
     if options.run is not None and kind != "drawings":
-        raise ValueError(f"--run answers for pictures by itself, --encoder {kind} does not go with it: leave one out")
+        raise ValueError(f"--run needs no encoder for its pictures, got --encoder {kind}: leave one out")
     rows, device = labelled(options.source, kind, options.labels), str(prepare_machine(options))
     classifier = classifier_class()(
         options.model,
@@ -40,7 +40,13 @@ def adapt(options: argparse.Namespace) -> int:
 
 
 def learned(classifier: FewShotClassifier, rows: Rows, *, skip: bool) -> tuple[Rows, list[str]]:
-    """Learn the rows, all or those that can be read; what was skipped, and why."""
+    """Learn the rows, and return those learned with one line per skipped example.
+
+    Args:
+        classifier: is fitted in place.
+        rows: labelled examples.
+        skip: leave out examples that cannot be read, instead of raising ValueError.
+    """
     bad: list[str] = []
     try:
         with _encoding(classifier, len(rows.items)):
@@ -56,7 +62,7 @@ def learned(classifier: FewShotClassifier, rows: Rows, *, skip: bool) -> tuple[R
             except ValueError as error:
                 bad.append(f"{rows.names[i]}: {error}")
         if not good:
-            raise ValueError(f"none of {len(bad)} examples can be learned; the first, {bad[0]}") from None
+            raise ValueError(f"none of the {len(bad)} examples can be learned; the first: {bad[0]}") from None
         rows = Rows(*([part[i] for i in good] for part in rows))
         classifier.fit(rows.items, rows.labels, names=rows.names)
     return rows, bad
@@ -64,7 +70,7 @@ def learned(classifier: FewShotClassifier, rows: Rows, *, skip: bool) -> tuple[R
 
 @contextmanager
 def _encoding(classifier: FewShotClassifier, count: int) -> Iterator[None]:
-    """A bar while an encoder works, where it takes more than one batch."""
+    """Show a progress bar while an encoder works, if there is more than one batch."""
     if classifier.encoder not in ("text", "photos") or count <= classifier.batch_size:
         yield
         return
@@ -78,7 +84,7 @@ def _encoding(classifier: FewShotClassifier, count: int) -> Iterator[None]:
 
 
 def classifier_class() -> type[FewShotClassifier]:
-    """Imported late: other commands need no scikit-learn."""
+    """Import FewShotClassifier late: other commands need no scikit-learn."""
     from csn.classifier.classifier import FewShotClassifier
 
     return FewShotClassifier

@@ -23,11 +23,11 @@ from csn.experiments.tables.budget import read_seconds
 from csn.plots.drawing import png
 from csn.plots.episodes import comparison_figure
 
-SAME_FOR_ALL = ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")  # options of all learners
+SAME_FOR_ALL = ("recipe", "way", "shot", "queries", "tasks", "seed", "changes")  # options that hold for all learners
 
 
 def compare(options: argparse.Namespace) -> int:
-    """`csn compare`."""
+    """Run `csn compare`."""
     for name in ("tasks", "test_tasks", "repeats"):
         if getattr(options, name) < 2:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 2, got {getattr(options, name)}")
@@ -42,7 +42,7 @@ def compare(options: argparse.Namespace) -> int:
     contenders = [dataclasses.replace(each, folder=folder / each.folder) for each in contenders]
     for each in contenders:
         check_precision(each.config.precision, device)
-        comparing.untrained(each, loaded)  # what cannot be built is refused before anything is trained
+        comparing.untrained(each, loaded)  # refuse what cannot be built before training anything
     if seconds is not None:
         contenders = [comparing.bought_for(each, loaded, seconds, device) for each in contenders]
     for each in contenders:
@@ -50,12 +50,12 @@ def compare(options: argparse.Namespace) -> int:
     with stop_signal() as should_stop:
         for each in contenders:
             if each.trained:
-                say(f"{each.name}: trained before, in {each.folder}")
+                say(f"{each.name}: already trained, in {each.folder}")
                 continue
             say(f"{each.name}: {each.config.train.tasks} tasks of {about}, into {each.folder}")
             trainer = new_trainer(each.config, loaded, each.folder, device=device, resume=has_run(each.folder))
             if run_with_progress(trainer, should_stop) == "interrupted" or should_stop():
-                say("interrupted; go on with the same command")
+                say("interrupted; continue with the same command")
                 return 130
     queries = or_default(options.test_queries, QUERIES["images" if loaded.vocabulary is None else "sentences"])
     results = {}
@@ -67,7 +67,7 @@ def compare(options: argparse.Namespace) -> int:
             )
     times = comparing.time_ratios(contenders, loaded, options.repeats, device=device)
     content = comparing.summary(contenders, results, times, loaded, repeats=options.repeats, device=device)
-    table = Table(title=f"{about}; time of a task, x the floor")
+    table = Table(title=f"{about}; time per task as a multiple of the floor")
     for header in ("learner", "accuracy, 95 %", "tasks", "training", "inference"):
         table.add_column(header, no_wrap=True)
     for row in content["rows"]:

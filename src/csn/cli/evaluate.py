@@ -1,4 +1,4 @@
-"""`csn evaluate`: accuracy on unseen tasks, and a file that makes the number checkable."""
+"""`csn evaluate`: accuracy on unseen tasks, and a result file by which anyone can check it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RANDOM_TASKS = 400
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    """`csn evaluate`."""
+    """Run `csn evaluate`, in several processes if the options ask for them."""
     if options.devices is not None:
         return launch(options.devices, options.arguments)
     with connected() as ranks:
@@ -43,7 +43,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
-    """Test in this process, or its part of the tasks."""
+    """Test in this process: all tasks, or its share of them."""
     with ranks.together():
         device = prepare_machine(options, ranks)
         run = open_run(options.run, attention=options.attention)
@@ -89,7 +89,8 @@ def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
         table.add_row(label, str(summarise(accuracies)), over_classes, f"{of['nll']:.3f}", f"{100 * of['ece']:.2f}")
     console.print(table)
     if isinstance(source, PartitionSource):
-        say(f"{len(source.left_out)} of {len(source.classes)} classes are in no task: too few examples, or left over")
+        left_out = f"{len(source.left_out)} of {len(source.classes)} classes"
+        say(f"{left_out} are in no task: they have too few examples, or too few classes remained for a group")
     ranks.first_only(
         lambda: write_atomically(out, json_bytes(result_content(run, setting, results, started, calibrations)))
     )
@@ -98,7 +99,7 @@ def _evaluate(options: argparse.Namespace, ranks: Ranks) -> int:
 
 
 def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
-    """Of a result in its run's folder: data, split, size, how tasks were drawn, and another attention than trained."""
+    """The file name of a result: data, split and size, plus sampling, task seed and attention if not the default."""
     parts = ["result", setting["data"], setting["split"], "{way}w{shot}s".format(**setting)]
     parts += [setting["sampling"]] if setting["sampling"] != "random" else []
     parts += [f"tasks{setting['seed']}"] if setting["seed"] != EVALUATION_SEED else []
@@ -107,21 +108,21 @@ def _file_name(setting: dict[str, Any], run: TrainedRun) -> str:
 
 
 def _check_replaced(path: Path, setting: dict[str, Any]) -> None:
-    """Raise ValueError if a file holds the result of another test, which would be lost."""
+    """Raise ValueError if the file holds the result of another test, which this one would overwrite."""
     if not path.exists():
         return
     its = read_result(path, "move it away, or give another file with --out").get("evaluation", {})
     if other := [f"{name} {its.get(name)}, here {value}" for name, value in setting.items() if its.get(name) != value]:
-        raise ValueError(f"{path} is of another test ({'; '.join(other)}): give --out, or move it away")
+        raise ValueError(f"{path} holds the result of another test ({'; '.join(other)}): give --out, or move it away")
 
 
 def _sampling(options: argparse.Namespace) -> str:
-    """How tasks are drawn, by the name in SOURCES."""
+    """How tasks are drawn, as a name in SOURCES."""
     return "all-inclusive" if options.all_inclusive else "within-alphabet" if options.within_alphabet else "random"
 
 
 def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> EpisodeSource:
-    """The tasks asked for: random ones, ones within an alphabet, or every class of the split in one of them."""
+    """The test tasks: random classes, classes of one alphabet, or all classes of the split, each in one task."""
     if options.all_inclusive and options.tasks is not None:
         raise ValueError("--all-inclusive solves every group of classes once: leave out --tasks")
     trained = run.config.data
@@ -136,14 +137,14 @@ def _source(options: argparse.Namespace, run: TrainedRun, data: Dataset) -> Epis
     )
     if isinstance(source, PartitionSource) and len(source) < 2:
         raise ValueError(
-            f"split {source.split!r} of {data.name} makes {len(source)} group of {source.way} classes, an interval "
-            f"needs at least 2: evaluate on random tasks instead"
+            f"split {source.split!r} of {data.name} makes {len(source)} group of {source.way} classes, but an "
+            f"interval needs at least 2: evaluate on random tasks instead"
         )
     return source
 
 
 def _learners(options: argparse.Namespace, run: TrainedRun, source: EpisodeSource) -> dict[str, FewShotLearner[Any]]:
-    """The trained one and, if asked for, what it should be better than; pixels have neighbours, word ids have none."""
+    """The trained learner and, with --references, the untrained one and, for images, a nearest neighbour on pixels."""
     learners = {"trained": run.learner}
     if options.references:
         torch.manual_seed(run.config.train.seed)

@@ -14,7 +14,7 @@ from csn.learner import FewShotLearner
 
 
 def export(options: argparse.Namespace) -> int:
-    """`csn export`: a run, or weights of the package, into files."""
+    """Run `csn export`: a run or shipped weights -> files."""
     learner, is_run = open_source(options.source)
     name = Path(options.source).name
     if options.to == "page":
@@ -27,11 +27,11 @@ def export(options: argparse.Namespace) -> int:
 
 
 def open_source(source: str) -> tuple[FewShotLearner[Any], bool]:
-    """The learner of a run's folder or of weights of the package, and whether it is a run."""
+    """The learner of a run's folder or of shipped weights, and whether it is a run."""
     folder = Path(source)
     if folder.is_dir():
         learner, config, metadata = open_model(folder / "best.safetensors")
-        if config.precision != "float32":  # what is exported says itself how exact it is
+        if config.precision != "float32":  # an exported model states its own precision
             exact = empty_learner(merge(config, {"network": {"precision": "float32"}}), input_spec(metadata["about"]))
             exact.load_state_dict(learner.state_dict())
             learner = exact.eval()
@@ -39,7 +39,7 @@ def open_source(source: str) -> tuple[FewShotLearner[Any], bool]:
     if source in shipped_names():
         return open_shipped(source)[0], False
     raise ValueError(
-        f"there is no run {source}, and no weights of that name: give the folder of a run, or one of "
+        f"{source} is neither the folder of a run nor the name of shipped weights: give such a folder, or one of "
         f"{', '.join(shipped_names())}"
     )
 
@@ -65,7 +65,7 @@ def _page(learner: FewShotLearner[Any], file: Path, source: str, is_run: bool) -
         from csn.service.unknowns import default_threshold
     except ImportError as error:
         raise ValueError(
-            f'a page needs packages that are not installed ({error}): pip install "csn[service]"'
+            f'exporting a page needs packages that are not installed ({error}): pip install "csn[service]"'
         ) from error
     samples = [
         {"name": name, "drawings": [{"label": each.label, "ink": each.x.numpy().tobytes()} for each in drawings]}

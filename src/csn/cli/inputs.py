@@ -1,4 +1,4 @@
-"""What `csn adapt` and `csn predict` read: folders and files of pictures, tables of sentences, vectors."""
+"""How `csn adapt` and `csn predict` read folders and files of pictures, tables of sentences, and vectors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ LONGEST_FIELD = 1_000_000
 
 
 class Rows(NamedTuple):
-    """Examples to learn or to recognise. items: pictures' paths, texts or vectors; names: what to call them."""
+    """Examples to learn or to recognise.
+
+    items: paths of pictures, texts or vectors.
+    labels: one per item, or none if they are to be recognised.
+    names: one per item, for messages and tables.
+    """
 
     items: list[Any]
     labels: list[str]
@@ -25,27 +30,33 @@ class Rows(NamedTuple):
 
 
 def labelled(source: Path, kind: str, labels: Path | None) -> Rows:
-    """Examples with their labels; kind: of the encoder (drawings, photos, text or none)."""
+    """Read examples with their labels.
+
+    Args:
+        source: folder, table or file of vectors.
+        kind: what the examples are: drawings, photos, text or none (vectors).
+        labels: file with one label per line, for vectors only.
+    """
     if labels is not None and kind != "none":
-        raise ValueError(f"--labels goes with vectors, --encoder none; {source} has its labels in itself")
+        raise ValueError(f"--labels is only for vectors (--encoder none); {source} states its own labels: leave it out")
     if source.is_dir():
         if kind == "none":
-            raise ValueError(f"{source} is a folder: vectors come as a .npy file, or a .csv with a column label")
+            raise ValueError(f"{source} is a folder: give vectors as a .npy file, or a .csv with a column label")
         files = labelled_files(source) if kind != "text" else _labelled_texts(source)
         names = _apart([path for path, _ in files])
         items = [_text(path) if kind == "text" else path for path, _ in files]
         return Rows(items, [label for _, label in files], names)
     if not source.is_file():
         raise ValueError(
-            f"{source} is no folder and no file: give a folder that holds a folder of examples for each label"
+            f"{source} is neither a folder nor a file: give a folder with one folder of examples per label"
         )
     if source.suffix.lower() == ".npy":
         if kind != "none" or labels is None:
-            raise ValueError(f"{source} holds vectors: use --encoder none and --labels FILE, one label a line")
+            raise ValueError(f"{source} holds vectors: use --encoder none and --labels FILE with one label per line")
         vectors, lines = _vectors(source), _lines(labels)
         if len(vectors) != len(lines):
             raise ValueError(
-                f"{source} has {len(vectors)} vectors, {labels} has {len(lines)} labels: give one for each"
+                f"{source} has {len(vectors)} vectors, but {labels} has {len(lines)} labels: give one label per vector"
             )
         return Rows(list(vectors), lines, [f"row {i}" for i in range(len(lines))])
     rows = _table(source)
@@ -54,7 +65,7 @@ def labelled(source: Path, kind: str, labels: Path | None) -> Rows:
 
 
 def unlabelled(sources: Sequence[str], kind: str) -> Rows:
-    """What is to be recognised: files, folders of files, a table, or - for lines of standard input."""
+    """Read examples to recognise, of an encoder's kind: from files, folders, tables, or - for standard input."""
     found = Rows([], [], [])
     for source in sources:
         path = Path(source)
@@ -64,7 +75,7 @@ def unlabelled(sources: Sequence[str], kind: str) -> Rows:
         elif path.is_dir():
             files = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in PICTURES)
             if kind in ("text", "none") or not files:
-                raise ValueError(f"{path} holds no pictures: give a folder of {', '.join(sorted(PICTURES))} files")
+                raise ValueError(f"{path} has no pictures: give a folder of {', '.join(sorted(PICTURES))} files")
             part = Rows(list(files), [], [str(file) for file in files])
         elif kind in ("drawings", "photos"):
             part = Rows([path], [], [source])
@@ -79,12 +90,12 @@ def unlabelled(sources: Sequence[str], kind: str) -> Rows:
             part = _of_lines(_lines(path), kind, "line")
         found = Rows(found.items + part.items, [], found.names + part.names)
     if not found.items:
-        raise ValueError("there is nothing to recognise: the files hold no examples")
+        raise ValueError("there is nothing to recognise: the files have no examples")
     return found
 
 
 def labelled_files(folder: Path) -> list[tuple[Path, str]]:
-    """(file, label) of every image in the folders of `folder`, which are the labels; in the order of their names."""
+    """(file, label) of every image of `folder`/LABEL/, sorted by name."""
     return _in_folders(folder, PICTURES, "images", "*.png")
 
 
@@ -102,14 +113,12 @@ def _in_folders(folder: Path, suffixes: set[str], what: str, pattern: str) -> li
     ]
     if not files:
         kinds = ", ".join(sorted(suffixes))
-        raise ValueError(
-            f"{folder} holds no {what} in folders of its own: expected {folder}/LABEL/{pattern} (or {kinds})"
-        )
+        raise ValueError(f"{folder} has no subfolders with {what}: expected {folder}/LABEL/{pattern} (or {kinds})")
     return files
 
 
 def _of_table(path: Path, rows: list[dict[str, str]], kind: str, labels: list[str], label: str | None) -> Rows:
-    names = [f"{path.name}:{i + 2}" for i in range(len(rows))]  # the lines of the file, the header being the first
+    names = [f"{path.name}:{i + 2}" for i in range(len(rows))]  # lines of the file, after the header in line 1
     if kind == "text":
         column = _column(path, rows, TEXT_COLUMNS)
         return Rows([row[column] for row in rows], labels, names)
@@ -118,7 +127,7 @@ def _of_table(path: Path, rows: list[dict[str, str]], kind: str, labels: list[st
         try:
             return Rows([np.array([float(row[name]) for name in columns]) for row in rows], labels, names)
         except ValueError as error:
-            raise ValueError(f"{path} holds no table of numbers ({error}): use --encoder text for sentences") from error
+            raise ValueError(f"{path} is not a table of numbers ({error}): use --encoder text for sentences") from error
     column = _column(path, rows, FILE_COLUMNS)
     return Rows([path.parent / row[column] for row in rows], labels, [row[column] for row in rows])
 
@@ -131,7 +140,7 @@ def _of_lines(lines: list[str], kind: str, name: str) -> Rows:
         try:
             return Rows([np.array([float(x) for x in line.replace(",", " ").split()]) for line in lines], [], names)
         except ValueError as error:
-            raise ValueError(f"expected a line of numbers for each vector ({error})") from error
+            raise ValueError(f"expected a line of numbers per vector ({error})") from error
     return Rows([Path(line) for line in lines], [], list(lines))
 
 
@@ -143,14 +152,14 @@ def _table(path: Path) -> list[dict[str, str]]:
             reader = csv.DictReader(file, strict=True)
             rows = [{(k or "").strip().lower(): v for k, v in row.items() if isinstance(k, str)} for row in reader]
     except (csv.Error, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"{path} is no CSV file in UTF-8 ({error}): save it as one, with a header") from error
+        raise ValueError(f"{path} is not a CSV file in UTF-8 ({error}): save it as one, with a header") from error
     finally:
         csv.field_size_limit(before)
     if not rows:
-        raise ValueError(f"{path} holds no rows below its header")
+        raise ValueError(f"{path} has no rows below its header: add one row per example")
     for i, row in enumerate(rows):
         if any(value is None for value in row.values()):
-            raise ValueError(f"{path}, line {i + 2}, has fewer fields than the header: repair it")
+            raise ValueError(f"{path}, line {i + 2}, has fewer fields than the header: add the missing ones")
     return rows
 
 
@@ -158,7 +167,7 @@ def _column(path: Path, rows: list[dict[str, str]], names: tuple[str, ...]) -> s
     for name in names:
         if name in rows[0]:
             return name
-    raise ValueError(f"{path} has no column {' or '.join(names)}, it has: {', '.join(rows[0])}. Name one of them so")
+    raise ValueError(f"{path} has no column {' or '.join(names)}, only {', '.join(rows[0])}: rename one of them")
 
 
 def _vectors(path: Path) -> np.ndarray:
@@ -166,10 +175,10 @@ def _vectors(path: Path) -> np.ndarray:
         with path.open("rb") as file:
             vectors = np.load(file, allow_pickle=False)
     except Exception as error:  # a damaged header makes numpy raise almost anything
-        raise ValueError(f"{path} is no file of numbers that numpy.save wrote ({error})") from error
+        raise ValueError(f"{path} is not an array that numpy.save wrote ({error})") from error
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "buif":
         raise ValueError(
-            f"{path} must hold vectors, one a row, (n, d) numbers; it holds {getattr(vectors, 'shape', '')}"
+            f"{path} must hold numbers of shape (n, d), one vector per row, got {getattr(vectors, 'shape', '')}"
         )
     return vectors
 
@@ -182,9 +191,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8 ({error}): save it as one") from error
+        raise ValueError(f"{path} is not text in UTF-8 ({error}): save it as UTF-8") from error
 
 
 def _apart(paths: list[Path]) -> list[str]:
-    """Names by which files can be told apart: their folder and their own."""
+    """Names that tell files apart: FOLDER/FILE."""
     return [f"{path.parent.name}/{path.name}" for path in paths]

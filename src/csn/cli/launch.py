@@ -1,4 +1,4 @@
-"""`--devices N`: this command again, in N processes that share its work."""
+"""`--devices N`: run this command in N processes that share its work."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-STOPPING = 600  # seconds that processes have to finish a validation and save
+STOPPING = 600  # seconds for processes to finish a validation and save
 
 
 def launch(devices: int, arguments: list[str]) -> int:
-    """Start a command in so many processes of this machine, as torchrun does; their status."""
+    """Run a command in several processes of this machine, as torchrun does, and return its exit status.
+
+    Args:
+        devices: number of processes.
+        arguments: the command's words, `--devices` among them.
+    """
     if devices < 1:
-        raise ValueError(f"--devices is the number of processes, at least 1; got {devices}")
+        raise ValueError(f"--devices must be at least 1, got {devices}: give the number of processes")
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     config = LaunchConfig(
@@ -34,14 +39,14 @@ def launch(devices: int, arguments: list[str]) -> int:
         elastic_launch(config, sys.executable)("-m", "csn", *_without_devices(arguments))
     except ChildFailedError as error:
         status = error.get_first_failure()[1].exitcode
-        return status if status > 0 else 128 - status  # a negative one is a signal's number
+        return status if status > 0 else 128 - status  # negative: the number of the signal that killed it
     except SignalException as error:
         return 130 if error.sigval == signal.SIGINT else 75
     return 0
 
 
 def _without_devices(arguments: list[str]) -> list[str]:
-    """The same command for one process."""
+    """The command without `--devices`, for one process."""
     kept, words = [], iter(arguments)
     for word in words:
         if word == "--devices":

@@ -1,4 +1,4 @@
-"""`csn train list` and `csn data list`. They load neither torch nor any part: names come from tables."""
+"""`csn train list` and `csn data list`. They load neither torch nor any part: the names come from tables."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from csn.registry import PartError
 
 
 def presets() -> int:
-    """Every preset in a line."""
+    """Print one line per preset."""
     for name in preset_names():
         try:
             about = preset_about(name)
-        except PartError as error:  # of another package: the others are listed all the same
+        except PartError as error:  # a broken part of another package must not hide the others
             about = f"({error})"
         print(f"{name:20} {about}")
     return 0
 
 
 def datasets() -> int:
-    """Every data set in a line."""
+    """Print one line per data set."""
     for name in dataset_names():
         try:
             about = data_entry(name).about

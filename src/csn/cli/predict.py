@@ -1,4 +1,4 @@
-"""`csn predict`: recognise files, sentences or vectors with what `csn adapt` learned."""
+"""`csn predict`: recognise pictures, sentences or vectors with a task that `csn adapt` learned."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from csn.cli.adapt import classifier_class
 from csn.cli.inputs import Rows, unlabelled
 from csn.cli.terminal import console, prepare_machine
 
-LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: of a label at most, of the other columns, of a name at least
+LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: longest label, other columns, shortest name
 
 
 def predict(options: argparse.Namespace) -> int:
-    """`csn predict`: a task file and examples -> labels; status 1 if some could not be read."""
+    """Run `csn predict`: a task file and examples -> labels. The status is 1 if some could not be read."""
     if options.top < 1:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     classifier = classifier_class().load(options.task, run=options.run, device=str(prepare_machine(options)))
@@ -43,7 +43,13 @@ def predict(options: argparse.Namespace) -> int:
 def recognised(
     classifier: Any, rows: Rows, *, stop: bool
 ) -> tuple[list[tuple[str, Explanation]], list[tuple[str, str]]]:
-    """What each example is, and why the others could not be read."""
+    """(name, explanation) of each example, and (name, reason) of those that could not be read.
+
+    Args:
+        classifier: a fitted FewShotClassifier.
+        rows: examples to recognise.
+        stop: raise ValueError at the first example that cannot be read.
+    """
     try:
         return list(zip(rows.names, classifier.explain(rows.items), strict=True)), []
     except ValueError:
@@ -57,12 +63,12 @@ def recognised(
         except ValueError as error:
             bad.append((name, str(error)))
     if not found:
-        raise ValueError(f"none of {len(bad)} examples can be read; the first, {bad[0][0]}: {bad[0][1]}")
+        raise ValueError(f"none of the {len(bad)} examples can be read; the first, {bad[0][0]}: {bad[0][1]}")
     return found, bad
 
 
 def _answer(name: str, found: Explanation, top: int) -> dict[str, Any]:
-    """One prediction as JSON carries it."""
+    """One prediction as a JSON object."""
     best = sorted(found.probabilities.items(), key=lambda item: -item[1])[:top]
     return {
         "file": name,
@@ -105,7 +111,7 @@ def _print_csv(answers: list[dict[str, Any]], top: int) -> None:
 
 
 def _most_like(answer: dict[str, Any]) -> str:
-    """The remembered example that spoke most for an answer, by its file."""
+    """The name of the remembered example that contributed most to an answer."""
     if not answer["examples"]:
         return ""
     first = answer["examples"][0]
@@ -113,9 +119,9 @@ def _most_like(answer: dict[str, Any]) -> str:
 
 
 def told_apart(names: list[str], width: int) -> list[str]:
-    """Names without what all of them begin with, and cut in the middle where they are still too long.
+    """Shorten names: drop their common folder, then cut those still too long in the middle.
 
-    Where two different names look the same then, all are numbered.
+    If two different names then look the same, all are numbered.
     """
     folders = [os.path.dirname(name) for name in names]
     common = os.path.commonpath(folders) if len(names) > 1 and all(folders) and _alike(folders) else ""

@@ -1,4 +1,4 @@
-"""`csn reproduce TABLE --print-commands`: the cells as commands, for a scheduler to run."""
+"""`csn reproduce TABLE --print-commands`: the commands of the cells, for a scheduler."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from csn.experiments.tables.plan import pretrained_by
 def commands_of(
     cells: Sequence[Cell], everything: Sequence[Cell], runs: Path, results: Path, *, threads: int, again: bool
 ) -> list[dict[str, Any]]:
-    """Each cell's name, its command, and the names of the cells that it has to wait for.
+    """Each cell's name, its command, and the names of the cells that it must wait for.
 
-    A command trains and tests, and can be started again at any time. A pretraining that several cells would do alike is
-    done by the first of them.
+    A command trains and tests, and can be restarted at any time. If several cells need the same pretraining, the first
+    of them does it.
     """
     makers: list[Cell] = []
     found = []
@@ -39,7 +39,7 @@ def commands_of(
 
 
 def as_text(commands: Sequence[dict[str, Any]], form: str) -> str:
-    """The commands as JSON; or as lines, each with those that wait for it behind it, so that any order will do."""
+    """The commands as JSON, or as independent lines: each holds a command and those that wait for it."""
     if form == "json":
         return json.dumps(commands, indent=2)
     behind: dict[str, list[str]] = {each["name"]: [each["command"]] for each in commands if not each["after"]}

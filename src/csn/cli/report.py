@@ -1,4 +1,4 @@
-"""`csn report`: the page of a run, with its learning curve and one of its tasks."""
+"""`csn report`: a page about a run, with its learning curve and one of its tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from csn.experiments.run_page import write_report
 
 
 def report(options: argparse.Namespace) -> int:
-    """`csn report`."""
+    """Run `csn report`."""
     run = open_run(options.run)
     tasks = run.config.data
     data = load(tasks, run)

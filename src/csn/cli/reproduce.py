@@ -1,4 +1,4 @@
-"""`csn reproduce`: a table of the paper by one command, which goes on after a stop."""
+"""`csn reproduce`: make a table of the paper with one command, which can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from csn.experiments.tables.plan import plan
 
 
 def reproduce(options: argparse.Namespace) -> int:
-    """`csn reproduce`."""
+    """Run `csn reproduce`."""
     if options.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {options.jobs}")
-    _threads(options)  # too few are refused in a dry run too
+    _threads(options)  # refuses too few, also in a dry run
     data = None if options.data is None else _found(data_name(options.data))
     results = options.results
     _check_rows(options.rows, results)
@@ -70,10 +70,10 @@ def reproduce(options: argparse.Namespace) -> int:
         with_data, without = _by_data(open_cells)
         outcome = run_all(with_data, everything, options, results, _threads(options))
         if outcome is None:
-            say("interrupted; go on with the same command")
+            say("interrupted; continue with the same command")
             return 130
         failed = {name: f"see {options.runs / name}.log: {why}" for name, why in outcome.items()}
-        failed |= dict.fromkeys(without, "its data are not there")
+        failed |= dict.fromkeys(without, "its data are missing")
     for name, why in failed.items():
         say(f"failed: {name}, {why}")
     for folder in dict.fromkeys(cell.folder for cell in everything):
@@ -87,22 +87,22 @@ def reproduce(options: argparse.Namespace) -> int:
 
 
 def _found(data: str) -> str:
-    """The same name; an unknown one is refused before anything is planned, and so are files that are not there."""
+    """The name of the data. Raises ValueError if it is unknown or its file is missing, before anything is planned."""
     data_entry(data)
     if data not in DATASETS and not Path(data).exists():
-        raise ValueError(f"there are no data at {data}: check the path, or give a name of `csn data list`")
+        raise ValueError(f"there are no data at {data}: check the path, or give a name from `csn data list`")
     return data
 
 
 def _check_rows(rows: Sequence[str], results: Path) -> None:
-    """Raise ValueError at a file of another folder: a cell is known by the name of its file, which others may have."""
+    """Raise ValueError for a file of another folder: a file's name identifies a cell only within its folder."""
     for path in filter(Path.is_file, map(Path, rows)):
         if not path.resolve().is_relative_to(results.resolve()):
-            raise ValueError(f"{path} is not in {results}, whose cells --rows chooses from: name one there")
+            raise ValueError(f"{path} is not in {results}, from which --rows chooses cells: name a file there")
 
 
 def _without_results(cells: Sequence[Cell], results: Path) -> tuple[list[Cell], list[str]]:
-    """Cells that lack a result, and what is wrong with the files that stand in the place of one."""
+    """Cells that lack a result, and messages about unusable files where their results belong."""
     found, problems = [], []
     for cell in cells:
         try:
@@ -114,7 +114,7 @@ def _without_results(cells: Sequence[Cell], results: Path) -> tuple[list[Cell], 
 
 
 def _check_writable(folder: Path) -> None:
-    """Make a folder; a ValueError if files cannot be written there, before hours of training."""
+    """Make a folder. Raises ValueError if it is not writable, before hours of training are lost."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -124,8 +124,10 @@ def _check_writable(folder: Path) -> None:
 
 
 def _by_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
-    """Cells whose data are there, and the names of the others, which can wait: what they lack is said before hours of
-    training. A ValueError if no cell has its data."""
+    """Cells whose data can be loaded, and the names of the others, whose problems are printed before training starts.
+
+    Raises ValueError if no cell has its data.
+    """
     problems = {data: _problem_of(*data) for data in dict.fromkeys(map(_data_of, cells))}
     found = [cell for cell in cells if not problems[_data_of(cell)]]
     if not found:
@@ -137,14 +139,14 @@ def _by_data(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
 
 
 def _data_of(cell: Cell) -> tuple[DataConfig, bool]:
-    """What is to be loaded for a cell, and whether as a text."""
+    """Which data to load for a cell, and whether to load them as running text."""
     data = cell.config.data
     own = DataConfig(data.name, image_size=data.image_size, bad_files=data.bad_files)
     return own, cell.config.learner.trained_on == "text"
 
 
 def _problem_of(data: DataConfig, is_text: bool) -> str:
-    """Why data cannot be loaded; nothing if they can. They are then in the cache for every cell."""
+    """Why data cannot be loaded, or an empty string if they can. They are then in the cache for every cell."""
     try:
         load_running_text(data.name) if is_text else load(data)
     except (ValueError, OSError, ImportError) as error:
@@ -153,7 +155,7 @@ def _problem_of(data: DataConfig, is_text: bool) -> str:
 
 
 def _threads(options: argparse.Namespace) -> int:
-    """Of one cell."""
+    """The number of threads of one cell."""
     if options.threads is not None and options.threads < 1:
         raise ValueError(f"--threads must be at least 1, got {options.threads}")
     return max(1, or_default(options.threads, torch.get_num_threads()) // options.jobs)
@@ -162,13 +164,16 @@ def _threads(options: argparse.Namespace) -> int:
 def _with_lengths(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
 ) -> list[Cell]:
-    """Cells with the length of their runs that have begun, unless more tasks were asked for; others with that of their
-    own results, the table's, or with what a budget buys all seeds and arms of their model."""
+    """Cells with their number of training tasks.
+
+    A cell whose run has started keeps its number, unless the options ask for more tasks. Other cells take the number of
+    their own result, that of the table, or what a budget allows for all seeds and arms of their model.
+    """
     budget = None if options.budget is None else read_seconds(options.budget)
     named = changed_names(options.changes)
     if budget is not None and "train.tasks" in named:
-        raise ValueError("--budget and --set train.tasks both say how long to train: give one of them")
-    # A number is made again as long as it was; a budget has the word over results that it replaces.
+        raise ValueError("--budget and --set train.tasks both set the length of training: give one of them")
+    # A repeated cell trains as long as before, but a budget overrides the results that it replaces.
     replaced = {cell.name for cell in cells} if options.again and budget is not None else set[str]()
     loaded, bought = functools.cache(load), dict[tuple[str, ...], Cell]()
     lengthened = []
@@ -181,11 +186,11 @@ def _with_lengths(
             lengthened.append(cell)
             continue
         if budget is None:
-            with contextlib.suppress(ValueError):  # what cannot be read is replaced, and settles nothing
+            with contextlib.suppress(ValueError):  # an unreadable result is replaced and decides nothing
                 if (own := cell.with_length_of_result(results)) is not None:
                     lengthened.append(cell.as_long_as(own.config, named))
                     if lengthened[-1] != cell:
-                        say(f"{cell.name}: as long as its result")
+                        say(f"{cell.name}: trains as long as its earlier result")
                     continue
         if seconds and cell.model_key not in bought:
             bought[cell.model_key] = _bought(cell, seconds, everything, options, replaced, loaded)
@@ -194,12 +199,12 @@ def _with_lengths(
 
 
 def _of_started_run(cell: Cell, started: Cell, options: argparse.Namespace) -> Cell:
-    """A cell with the length of its run, or that of a longer one that was asked for."""
+    """The cell with the number of tasks of its run, or a larger number that the options ask for."""
     kept = started.lengthened_as(cell, options.changes)
     tasks, named = kept.config.train.tasks, "train.tasks" in changed_names(options.changes)
     if options.budget is not None or (named and tasks != cell.config.train.tasks):
         run = options.runs / cell.name
-        say(f"{cell.name}: keeps the {tasks:,} tasks that it began with; remove {run} to begin anew")
+        say(f"{cell.name}: keeps the {tasks:,} tasks that it started with; remove {run} to start again")
     return kept
 
 
@@ -211,22 +216,22 @@ def _bought(
     replaced: set[str],
     loaded: Callable[[DataConfig], Dataset],
 ) -> Cell:
-    """A cell with as many tasks as a budget buys, or has bought another seed or arm of its model."""
+    """The cell with as many tasks as the budget allows, or as another seed or arm of its model already has."""
     settled = settled_length(cell, everything, options.runs, options.results, replaced)
     if settled is not None:
-        say(f"{cell.name}: as long as {settled.name}, for the seeds and arms of a model train alike")
+        say(f"{cell.name}: trains as long as {settled.name}: all seeds and arms of a model do")
         return settled
     if cell.config.learner.trained_on == "text":
-        say(f"{cell.name}: trained in full, for a language model has no tasks that --budget could buy")
+        say(f"{cell.name}: trains in full: --budget counts tasks, and a language model has none")
         return cell
     if _problem_of(*_data_of(cell)):
-        say(f"{cell.name}: not measured, for its data are not there")
+        say(f"{cell.name}: not measured: its data are missing")
         return cell
     return within_budget(cell, seconds, *_measured(cell, loaded, _threads(options)))
 
 
 def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -> tuple[float, float]:
-    """Seconds of a training task and of a validation, with as many threads as the cell will have."""
+    """Seconds per training task and per validation, measured with the threads that the cell will have."""
     config = cell.config
     data = load(_data_of(cell)[0])
     torch.manual_seed(0)
@@ -241,11 +246,11 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
 
 
 def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> None:
-    """What is there, of how many training tasks, and what will be trained for how many."""
+    """Print each cell with its results, their training tasks, and the tasks to train."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
     what = "to train or to test again" if options.again else "to train"
     table = Table(title=f"{len(open_cells)} of {len(cells)} cells {what}")
-    table.add_column("cell", overflow="fold")  # all of its name, for --rows
+    table.add_column("cell", overflow="fold")  # the full name, for use with --rows
     for header in ("tasks", "results", "trained on"):
         table.add_column(header, no_wrap=True)
     for cell in cells:
@@ -256,12 +261,12 @@ def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argpa
     done = len(cells) - len(open_cells)
     if done and (options.budget is not None or "train.tasks" in changed_names(options.changes)):
         have, them = ("cell has", "it") if done == 1 else ("cells have", "them")
-        say(f"{done} {have} results already: --again takes {them} up")
+        say(f"{done} {have} results already: --again includes {them}")
 
 
 def _trained_on(cell: Cell, results: Path) -> str:
-    """How many tasks the training of a cell's results had, where there are any."""
-    with contextlib.suppress(ValueError):  # what is to be replaced
+    """The number of training tasks of a cell's results, or an empty string without results."""
+    with contextlib.suppress(ValueError):  # an unusable result will be replaced
         if (found := cell.with_length_of_result(results)) is not None:
             return f"{found.config.train.tasks:,}"
     return ""

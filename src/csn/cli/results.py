@@ -1,4 +1,4 @@
-"""`csn results`: result files as the tables of pages; whether one holds, how two differ, and how one was made."""
+"""`csn results`: fill the tables of pages from result files; verify, compare and show result files."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from csn.experiments.tables.exports import all_table_files
 
 
 def results(options: argparse.Namespace) -> int:
-    """`csn results`."""
+    """Run `csn results`."""
     actions = {"tables": _tables, "verify": _verify, "diff": _diff, "show": _show}
     return actions[options.action](options)
 
 
 def _tables(options: argparse.Namespace) -> int:
-    """Write the marked tables of pages anew; of all pages, the tables beside the result files too."""
+    """Rewrite the marked tables of pages. Without named pages, also rewrite the tables next to the result files."""
     folder: Path = options.results
-    read_results(folder)  # a file that cannot be used is named whether a page has it or not
+    read_results(folder)  # reports every broken file, also those that no page uses
     pages = options.pages or marked_pages(folder.resolve().parent)
     if not pages:
-        raise ValueError(f"no page beside {folder} has a table to fill: run this where README.md is, or name pages")
+        raise ValueError(f"no page next to {folder} has a table to fill: run this where README.md is, or name pages")
     files = {}
     for page in pages:
         if not page.is_file():
@@ -53,14 +53,14 @@ def _tables(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    """0 if a file holds, 1 if its checkpoint answers otherwise."""
+    """Verify a result file: status 0 if it holds, 1 if its checkpoint now answers differently."""
     content = _results_of(options.result)[0].content
     tasks = content["evaluation"]["tasks"]
-    say(f"{options.result}: {check_summary(content)}, as its {tasks} tasks say")
+    say(f"{options.result}: {check_summary(content)}, which agrees with its {tasks} tasks")
     kept = options.run or kept_checkpoint(options.result, content)
     run = checkpoint_of(content, kept) or _shipped(content)
     if run is None:
-        say("its checkpoint is not here: give its run, csn results verify RESULT --run RUN, or make it again with")
+        say("its checkpoint is not here: give its run with --run RUN, or repeat its training and test with")
         say(f"  {content['trained'].get('command', 'csn train (not recorded)')}\n  {content['command']}")
         return 0
     keep_freed_memory()
@@ -68,14 +68,14 @@ def _verify(options: argparse.Namespace) -> int:
     name = data_name(options.data or (trained_on.name if trained_on.label == stated else stated))
     loaded = load(dataclasses.replace(trained_on, name=name), run)
     with progress_bar("[bold]{task.description}") as progress:
-        tell = advance(progress, progress.add_task("asked again", total=tasks))
+        tell = advance(progress, progress.add_task("testing again", total=tasks))
         verdict = ask_again(content, run, loaded, device=torch.device("cpu"), on_progress=tell)
-    say(f"asked again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks alike")
+    say(f"tested again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks equal")
     return 0 if verdict.same else 1
 
 
 def _shipped(content: dict[str, Any]) -> TrainedRun | None:
-    """The model that comes with the package, if a result is of that one: a checkpoint that every reader has."""
+    """The shipped model, whose checkpoint every reader has, or None if the result is of another model."""
     if content["config"]["preset"] not in shipped_names():
         return None
     run = shipped_run(content["config"]["preset"], attention=content["evaluation"].get("attention"))
@@ -83,19 +83,19 @@ def _shipped(content: dict[str, Any]) -> TrainedRun | None:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    """Print how two results differ, task by task."""
+    """Print the difference of two results, task by task."""
     one, two = (_results_of(path)[0] for path in (options.result, options.other))
     apart = difference([one], [two])
     for result in (one, two):
         say(f"{result.path}: {_plain(result)}, {result.accuracy}")
     tasks = len(one.content["accuracies"][one.learner])
     shown = f"{100 * apart.mean:+.2f} ± {100 * apart.interval:.2f} points"
-    say(f"difference: {shown}, the first less the second, task by task on {tasks:,} tasks")
+    say(f"difference: {shown}, first minus second, over the same {tasks:,} tasks")
     return 0
 
 
 def _show(options: argparse.Namespace) -> int:
-    """Print what a result file says of itself: its numbers, and how it was made."""
+    """Print a result file's numbers, and the commands that made it."""
     found = _results_of(options.result)
     content, evaluation = found[0].content, found[0].content["evaluation"]
     trained = content["trained"]
@@ -104,7 +104,7 @@ def _show(options: argparse.Namespace) -> int:
         say(f"  {_plain(result)}, seed {result.seed}: {result.accuracy}")
     say(
         f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} {found[0].unit}; "
-        f"{trained['seconds_in_all'] / 60:.0f} minutes of training in all"
+        f"{trained['seconds_in_all'] / 60:.0f} minutes of training in total"
     )
     for part in (*trained.get("earlier", []), trained, content):
         version = f", a command of {part['command_of']}" if "command_of" in part else ""
@@ -113,10 +113,10 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _results_of(path: Path) -> list[Result]:
-    """The accuracies of a file; a ValueError if it has none."""
+    """The accuracies in a file. Raises ValueError if it has none."""
     found = results_in(path)
     if not found:
-        raise ValueError(f"{path} has no accuracies of tasks: name a result file of csn evaluate")
+        raise ValueError(f"{path} has no accuracies of tasks: give a result file that csn evaluate wrote")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Cells at work: their commands in processes of their own, several side by side, and how far they are."""
+"""Run the commands of cells in their own processes, several at once, and show their progress."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from csn.experiments.tables.cells import Cell, EvaluationTasks
 from csn.experiments.tables.plan import pretrained_by
 
 POLL = 1.0  # seconds between looks at running cells
-PROMPT = "$ csn "  # before a command in the log of its cell
+PROMPT = "$ csn "  # precedes each command in the log of its cell
 
 
 @dataclass
 class _Running:
-    """A cell at work: its tests, its commands still to come, and the one that is running."""
+    """A running cell: its tests, the commands still to run, and the current process."""
 
     cell: Cell
     tests: Sequence[EvaluationTasks]
@@ -38,17 +38,24 @@ class _Running:
 
     @property
     def finished_tests(self) -> Sequence[EvaluationTasks]:
-        """The tests that are behind it, while one is running."""
+        """The tests that have finished."""
         return self.tests[: len(self.tests) - len(self.commands) - 1] if self.is_testing else ()
 
 
 def run_all(
     cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
 ) -> dict[str, str] | None:
-    """Train and test cells, `--jobs` at a time with so many threads each; those that failed, and why, or None after an
-    interruption."""
+    """Train and test cells, and return the names of those that failed with the reason, or None after an interruption.
+
+    Args:
+        cells: the cells to run.
+        everything: all cells of the table, whose pretraining and speed can be used.
+        options: of `csn reproduce`; `jobs` cells run at once.
+        results: folder of the result files.
+        threads: of each cell.
+    """
     waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
-    cost = seconds_of_tasks(cells, everything, results)  # of a training task, in which tests are counted too
+    cost = seconds_of_tasks(cells, everything, results)  # seconds per training task, in which tests are counted
     tests = {cell.name: cell.tests if options.again else cell.missing(results) for cell in cells}
     work = {cell.name: cell.config.train.tasks + _cost_of_tests(cell, tests[cell.name]) for cell in cells}
     before = {cell.name: _trained(cell, options.runs) for cell in cells}
@@ -58,7 +65,7 @@ def run_all(
         return sum(cost[name] * count for name, count in tasks.items())
 
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
-        # What earlier commands trained is there from the start: it says nothing of the speed of this one.
+        # Earlier training counts as completed at the start, so that it does not distort the speed of this run.
         paid = seconds(done)
         overall = progress.add_task("all cells", total=seconds(work), completed=paid, in_percent=True)  # type: ignore[arg-type]
         bars = {}
@@ -88,12 +95,12 @@ def run_all(
                         state = f"failed: {failed[name]}"
                     else:
                         done[name] = trained + _cost_of_tests(each.cell, each.tests)
-                    work[name] = done[name]  # less than was planned: failed, or out of patience
+                    work[name] = done[name]  # can be less than planned: failed, or stopped early
                     say(f"{name}: {state}")
                 progress.update(overall, total=seconds(work), completed=seconds(done))
         finally:
             for each in running:
-                each.process.terminate()  # training saves and stops
+                each.process.terminate()  # asks a training to save and stop
             for each in running:
                 each.process.wait()
                 each.log.close()
@@ -101,7 +108,7 @@ def run_all(
 
 
 def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
-    """The first cell whose pretraining no running one is doing; the first of all if there is none such."""
+    """The first cell whose pretraining no running cell is doing, or else the first cell."""
     pretraining = [
         each.cell.config
         for each in running
@@ -119,7 +126,7 @@ def _start(
     results: Path,
     threads: int,
 ) -> _Running:
-    """The first command of a cell; what it prints goes to a file beside its run."""
+    """Start the first command of a cell. Its output goes to a log next to its run."""
     folder = options.runs / cell.name
     resume = folder.exists() and any(folder.iterdir())
     goes_on = any((folder / part / "last.safetensors").exists() for part in (".", PRETRAIN_FOLDER))
@@ -133,13 +140,13 @@ def _start(
 def _spawn(command: list[str], log: io.BufferedWriter) -> subprocess.Popen[bytes]:
     log.write(f"{PROMPT}{shlex.join(command)}\n".encode())
     log.flush()
-    # A session of its own: Ctrl-C reaches this program alone, which then stops the others one by one.
+    # In its own session Ctrl-C does not reach it: this program stops its cells one by one.
     program = [sys.executable, "-m", "csn", *command]
     return subprocess.Popen(program, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 
 
 def _next_command(each: _Running) -> str:
-    """Go on to the next command where one has ended: running, done or failed."""
+    """Start the next command if the current one has ended, and return running, done or failed."""
     code = each.process.poll()
     if code is None:
         return "running"
@@ -152,7 +159,7 @@ def _next_command(each: _Running) -> str:
 
 
 def _phase(each: _Running, runs: Path) -> str:
-    """What a cell is doing, where it is not training on tasks, before its name: a narrow terminal cuts that off."""
+    """What a cell does if not training on tasks. It precedes the name, because a narrow terminal cuts the end."""
     folder, epochs = runs / each.cell.name, each.cell.config.pretrain.epochs
     if each.is_testing:
         return "testing "
@@ -163,22 +170,24 @@ def _phase(each: _Running, runs: Path) -> str:
 
 
 def _why(code: int, log: Path) -> str:
-    """Why a command failed: what it said so, or said last. Another process that trains the same cell, perhaps left over
-    from a killed command, writes to the same file."""
+    """Why a command failed: its error message, or its last line.
+
+    Others write to the same log: earlier commands of the cell, or a process left over from a killed command.
+    """
     if code < 0:
-        return f"killed by signal {-code}, perhaps for want of memory; the same command goes on"
+        return f"killed by signal {-code}, perhaps because memory ran out; the same command continues"
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     own = list(itertools.takewhile(lambda line: not line.startswith(PROMPT), reversed(lines)))
     errors = [line for line in own if line.startswith("csn: ")]
-    return next((line.strip() for line in (*errors, *own) if line.strip()), "nothing was said")
+    return next((line.strip() for line in (*errors, *own) if line.strip()), "no message")
 
 
 def _cost_of_tests(cell: Cell, tests: Sequence[EvaluationTasks]) -> float:
-    """Tests in training tasks of their cell."""
+    """The cost of tests, counted in training tasks of their cell."""
     return sum(map(cell.cost_of, tests))
 
 
 def _trained(cell: Cell, runs: Path) -> int:
-    """Training tasks of a cell so far, by the log of its run."""
+    """Training tasks of a cell so far, read from the log of its run."""
     log = read_log(runs / cell.name)
     return int(log[-1]["tasks"]) if log else 0

@@ -1,4 +1,4 @@
-"""Tasks of blanked words in the terminal: sentences under each other, blank under blank."""
+"""Tasks of blanked words in the terminal: one sentence per line, with the blanks aligned."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from csn.plots.sentences import SIDE, Sentence, SentenceTask, around, sentence_i
 
 
 def sentence_tables(task: SentenceTask, *, title: str = "", width: int = 100) -> Group:
-    """The task for a terminal of some width; weights are summed over the sentences of each label."""
-    room = 34 + (4 * len(task.names) if task.answers else 0)  # for everything but the sentences
+    """The task as tables for a terminal of this width. Weights are summed over the sentences of each label."""
+    room = 34 + (4 * len(task.names) if task.answers else 0)  # columns for everything except the sentences
     side = min(SIDE, max(10, (width - room) // 2))
     support, queries = _table(title, "label", "word"), _table("", "", "answer" if task.answers else "word")
     for sentence in task.support:
@@ -49,12 +49,12 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _cells(sentence: Sentence, side: int = SIDE) -> list[Text]:
-    """As plain text: a word may look like markup."""
+    """The sentence as plain text, because a word may look like markup."""
     return [Text(part) for part in around(sentence, side)]
 
 
 def class_table(classes: ClassExamples, vocabulary: Sequence[str], count: int, *, title: str = "") -> Table:
-    """`count` words spread evenly over a split, with the number of their sentences and the first of these."""
+    """`count` words spread evenly over a split, each with its number of sentences and its first sentence."""
     if not 1 <= count <= len(classes):
         raise ValueError(f"a table shows 1 to {len(classes)} words of this split, got {count}")
     table = _table(title, "word", "sentences")

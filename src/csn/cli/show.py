@@ -1,4 +1,4 @@
-"""`csn show`: a task of a data set, with a run also what it answers."""
+"""`csn show`: a picture of a task and, with a run, of its predictions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from csn.plots.episodes import contact_sheet
 
 
 def show(options: argparse.Namespace) -> int:
-    """`csn show`."""
+    """Run `csn show`."""
     run = None if options.run is None else open_run(options.run)
     tasks = DataConfig() if run is None else run.config.data
     loaded, split = load(chosen_data(options, run), run), options.split

@@ -1,4 +1,4 @@
-"""What all commands share: one console, plain lines, progress bars, and the machine they run on."""
+"""What all commands share: the console, plain lines, progress bars, the machine, and requests to stop."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ console = Console()
 
 
 def say(line: str) -> None:
-    """One line on the terminal as it is: no markup, no colours of numbers, no breaks in paths."""
+    """Print one line unchanged: no markup, no colours, no line breaks in paths."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def said_warnings() -> Iterator[None]:
-    """Where a warning is one plain line."""
+    """Print each warning as one plain line while this context is open."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
 
 
 class _Shrinking(TextColumn):
-    """Text that ends in an ellipsis where the terminal is narrow, so that count and time left can be read."""
+    """Text that a narrow terminal cuts with an ellipsis, so that count and time left stay visible."""
 
     def render(self, task: Task) -> Text:
         text = super().render(task)
@@ -44,17 +44,22 @@ class _Shrinking(TextColumn):
 
 
 class _Count(MofNCompleteColumn):
-    """So many of so many, or a percentage where the units say nothing."""
+    """DONE/TOTAL, or a percentage if the units mean nothing to the user."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.percentage:.0f} %") if task.fields.get("in_percent") else super().render(task)
 
 
 def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
-    """A bar with a count and the time left, and text columns before it. remembers: the seconds by which it judges."""
+    """A progress bar with a count and the time left.
+
+    Args:
+        columns: text columns in front of the bar.
+        remembers: the time left is estimated from the speed of this many seconds.
+    """
     return Progress(
         *(_Shrinking(column, table_column=Column()) for column in columns),
-        BarColumn(bar_width=20),  # with loss, accuracy and speed before it, 80 columns are enough
+        BarColumn(bar_width=20),  # fits 80 columns with loss, accuracy and speed in front
         _Count(table_column=Column(no_wrap=True)),
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
@@ -68,12 +73,12 @@ def advance(progress: Progress, bar: TaskID) -> Callable[[int], None]:
 
 
 def or_default(option: int | None, default: int) -> int:
-    """An option, or its default where it was not given."""
+    """The option, or the default if it was not given."""
     return default if option is None else option
 
 
 def prepare_machine(options: argparse.Namespace, ranks: Ranks = ALONE) -> torch.device:
-    """Threads, memory and the device that `options` ask for; of several processes, only the first one speaks."""
+    """Set up threads and memory, and return the device. Of several processes only the first prints."""
     console.quiet = not ranks.is_first
     if options.threads is not None:
         if options.threads < 1:
@@ -84,38 +89,37 @@ def prepare_machine(options: argparse.Namespace, ranks: Ranks = ALONE) -> torch.
 
 
 class StopRequest:
-    """Whether a signal has asked to stop, and the status to end with then."""
+    """Whether a signal has asked to stop, and the exit status for it."""
 
     def __init__(self) -> None:
         self.number: int | None = None
 
     def __call__(self) -> bool:
-        """Whether it has."""
+        """Whether a signal has asked to stop."""
         return self.number is not None
 
     @property
     def status(self) -> int:
-        """130 for Ctrl-C; else 75, which tells a scheduler to start the command again (sysexits: EX_TEMPFAIL)."""
+        """130 for Ctrl-C, otherwise 75 (EX_TEMPFAIL), which tells a scheduler to restart the command."""
         return 130 if self.number == signal.SIGINT else 75
 
 
 @contextmanager
 def stop_signal() -> Iterator[StopRequest]:
-    """The first Ctrl-C (or SIGTERM, or a closed terminal) asks a long job to save and stop; a second one ends the
-    program at once."""
+    """Let the first Ctrl-C, SIGTERM or hang-up ask a long job to save and stop. A second one ends it at once."""
     request = StopRequest()
 
     def ask(number: int, frame: Any) -> None:
         if request():
             raise KeyboardInterrupt
         request.number = number
-        if number == signal.SIGINT:  # a validation that is running is finished first, which may take a while
+        if number == signal.SIGINT:  # a running validation finishes first, which may take a while
             with suppress(OSError):
-                say("stopping, and saving before that; Ctrl-C again ends at once, without saving")
+                say("saving and stopping; press Ctrl-C again to stop at once without saving")
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)  # not on Windows
-    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # nohup means it
+    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:  # nohup ignores hang-ups on purpose
         numbers.append(hangup)
     previous = {number: signal.signal(number, ask) for number in numbers}
     try:

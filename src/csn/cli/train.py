@@ -1,4 +1,4 @@
-"""`csn train`: a preset into a run, with a bar, a log and a clean stop."""
+"""`csn train`: train a preset into a run's folder, with a progress bar, a log and a clean stop."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
 
 
 def train(options: argparse.Namespace) -> int:
-    """`csn train`."""
+    """Run `csn train`, in several processes if the options ask for them."""
     if options.preset == "list":
         return presets()
     if options.devices is not None:
-        train_config(options)  # what is wrong with it is better said once
+        train_config(options)  # reports errors once, not in every process
         return launch(options.devices, options.arguments)
     with connected() as ranks:
         return _train(options, ranks)
 
 
 def _train(options: argparse.Namespace, ranks: Ranks) -> int:
-    """Train in this process, or its part of every step."""
+    """Train in this process: every step, or its share of every step."""
     with ranks.together():
         config = train_config(options)
         device = prepare_machine(options, ranks)
@@ -65,19 +65,19 @@ def _train(options: argparse.Namespace, ranks: Ranks) -> int:
 
 
 def _loaded(config: Config, where: str) -> Dataset | RunningText:
-    """The data, or where to read them from when a task asks for them."""
+    """The data in memory or, with --data-on stream, a reader that decodes images when a task needs them."""
     if config.learner.trained_on == "text":
         return load_running_text(config.data.name)
     if where != "stream":
         return load(config.data)
     path = as_path(config.data.name)
     if path is None or path.name.endswith(TEXTS):
-        raise ValueError(f"--data-on stream is for images of a path, got --data {config.data.name}: leave it out")
+        raise ValueError(f"--data-on stream needs a path of images, got --data {config.data.name}: leave it out")
     return stream_images(path, size=config.data.image_size or SIZE)
 
 
 def train_config(options: argparse.Namespace) -> Config:
-    """The preset with the changes asked for."""
+    """The preset with the changes that the options make."""
     config = load_preset(options.preset, options.recipe)
     for name in ("way", "shot", "queries"):
         if (value := getattr(options, name)) is not None:
@@ -100,16 +100,16 @@ def _run_name(config: Config) -> str:
 
 
 def run_with_progress(trainer: TrainingLoop, should_stop: Callable[[], bool]) -> Outcome:
-    """Train with a progress bar and a log, until done or asked to stop."""
+    """Train with a progress bar and a log until the end or a request to stop."""
     if trainer.first is not None and trainer.first.done:
-        trainer.first.run()  # nothing left but to take its best network
-        say("the network is pretrained; now the tasks:")
+        trainer.first.run()  # only loads its best network
+        say("the network is already pretrained; training on tasks:")
     elif trainer.first is not None:
-        say("first the network is pretrained as a classifier of the training classes:")
+        say("pretraining the network as a classifier of the training classes:")
         pretrained = run_with_progress(trainer.first, should_stop)
-        if pretrained == "interrupted" or trainer.ranks.stopped(should_stop()):  # perhaps in its last validation
+        if pretrained == "interrupted" or trainer.ranks.stopped(should_stop()):  # perhaps in the last validation
             return "interrupted"
-        say("and now the tasks:")
+        say("training on tasks:")
     if not trainer.ranks.is_first:
         return trainer.run(should_stop=should_stop)
     with _training_progress(trainer) as show, run_log(trainer) as log:
@@ -123,7 +123,7 @@ def run_with_progress(trainer: TrainingLoop, should_stop: Callable[[], bool]) ->
 
 @contextmanager
 def _training_progress(trainer: TrainingLoop) -> Iterator[Any]:
-    """A bar with loss, accuracy, tasks per second and time left; one printed line per validation."""
+    """A bar with loss, accuracy, tasks per second and time left, and one printed line per validation."""
     done, unit = trainer.tasks, trainer.unit
     columns = (
         "loss {task.fields[loss]:.3f}  accuracy {task.fields[accuracy]:.1f} %",
