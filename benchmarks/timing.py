@@ -3,7 +3,12 @@
 Times are ratios to the floor (csn.experiments.timing.floor) within interleaved repeats: [lower quartile, median, upper
 quartile]. 11 repeats take about ten minutes.
 
-    python benchmarks/timing.py [--repeats N] [--threads N] [--quick] [--tables] [--out FOLDER]
+    python benchmarks/timing.py [--repeats N] [--threads N] [--clock wall|processor] [--quick] [--tables] [--out FOLDER]
+
+With an image size, a width or a recipe, only images are measured, without growth. The setting of appendix B is
+
+    python benchmarks/timing.py --channels 3 --side 84 --filters 32 --recipe paper --clock processor \\
+        --out results/benchmarks/timing-84
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import io
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +34,17 @@ from csn.experiments.timing.floor import over, step_times
 from csn.plots.drawing import blank_figure, png
 from random_tasks import IMAGE, QUERIES
 from timing_benches import (
-    AXES,
-    BENCHES,
+    CLOCKS,
     DIRECT_FEEDBACK,
     FLOOR,
     GRADIENT,
+    IMAGES,
     PHASES,
     Axis,
     Bench,
+    Plan,
+    image_bench,
     peak_memory,
-    quick_axes,
-    quick_bench,
 )
 from timing_pictures import growth_figure, timing_figure
 
@@ -52,12 +58,10 @@ MEANING = (
 Quartiles = list[float]
 
 
-def run_timing(
-    folder: Path, *, repeats: int, threads: int, quick: bool = False, tell: Callable[[str], None]
-) -> list[Path]:
+def run_timing(folder: Path, plan: Plan, *, tell: Callable[[str], None]) -> list[Path]:
     """Measure, then write timing.json and what is made of it; the files written."""
     blank_figure(1)  # better no matplotlib now than after minutes of measuring
-    content = measure_timing(repeats=repeats, threads=threads, quick=quick, on_progress=tell)
+    content = measure_timing(plan, on_progress=tell)
     files = {folder / MEASURED: (json.dumps(content, indent=1) + "\n").encode()}
     files |= timing_files(folder, content)
     for path, data in files.items():
@@ -66,19 +70,25 @@ def run_timing(
 
 
 def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Path, bytes]:
-    """timing.md, timing.csv, timing.png and growth.png of a measurement, by default the one that a folder has; none
-    without any."""
+    """timing.md, timing.csv, timing.png and, if growth was measured, growth.png of a measurement.
+
+    Args:
+        folder: where the files belong.
+        content: the measurement, or None for the one that the folder has; without any there are no files.
+    """
     if content is None:
         if not (folder / MEASURED).exists():
             return {}
         content = read_result(folder / MEASURED)
     try:
-        return {
+        files = {
             folder / "timing.md": timing_page(content).encode(),
             folder / "timing.csv": timing_csv(content).encode(),
             folder / "timing.png": png(timing_figure(content), about=in_words(content, growth=False)),
-            folder / "growth.png": png(growth_figure(content), about=in_words(content, growth=True)),
         }
+        if content["growth"]:
+            files[folder / "growth.png"] = png(growth_figure(content), about=in_words(content, growth=True))
+        return files
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged, or of another version
         raise ValueError(
             f"{folder / MEASURED} does not hold what this program measures ({error!r}): measure anew, or move it away"
@@ -90,37 +100,25 @@ def in_words(content: dict[str, Any], *, growth: bool) -> str:
     return "\n".join(line for line in timing_csv(content).splitlines()[1:] if line.startswith("growth,") == growth)
 
 
-def measure_timing(
-    *, repeats: int, threads: int, quick: bool = False, on_progress: Callable[[str], None] | None = None
-) -> dict[str, Any]:
-    """timing.json. quick: tiny networks, little growth, the memory of the floor alone: to see that it works."""
-    check_timing(repeats=repeats, threads=threads)
-    benches = {name: quick_bench(bench) if quick else bench for name, bench in BENCHES.items()}
-    axes = quick_axes() if quick else AXES
-    peaks = [(name, each, phase) for name in benches for each in benches[name].contenders for phase in PHASES]
-    peaks = [("images", FLOOR, "inference")] if quick else peaks
-    tell = _counted(on_progress, len(PHASES) * (len(benches) + len(axes)) + len(peaks))
+def measure_timing(plan: Plan, *, on_progress: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """timing.json."""
+    peaks = [(name, each, phase) for name in plan.benches for each in plan.benches[name].contenders for phase in PHASES]
+    peaks = [("images", FLOOR, "inference")] if plan.quick else peaks
+    tell = _counted(on_progress, len(PHASES) * (len(plan.benches) + len(plan.axes)) + len(peaks))
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(plan.threads)
     keep_freed_memory()
     try:
-        content = _measured(benches, axes, repeats, tell)
+        content = _measured(plan, tell)
         rows = {(row["bench"], row["learner"]): row for row in content["rows"]}
         for name, each, phase in peaks:
             tell(f"{name}, memory of {each}, {phase}")
-            peak = peak_memory(name, each, phase, threads=threads, small=quick)
+            peak = peak_memory(plan.benches[name], each, phase, threads=plan.threads)
             rows[name, each]["peak_mb"][phase], rows[name, each]["added_mb"][phase] = peak
-        return {**content, "repeats": repeats, "quick": quick, "time": MEANING, **origin()}
+        how = {"repeats": plan.repeats, "quick": plan.quick, "clock": plan.clock, "time": MEANING}
+        return {**content, **how, **origin()}
     finally:
         torch.set_num_threads(before)
-
-
-def check_timing(*, repeats: int, threads: int) -> None:
-    """Raise ValueError if nothing can be measured so."""
-    if repeats < 3:
-        raise ValueError(f"quartiles need 3 repeats or more, got {repeats}: 11 or more are worth reading")
-    if threads < 1:
-        raise ValueError(f"a measurement needs 1 thread or more, got {threads}")
 
 
 def _counted(tell: Callable[[str], None] | None, total: int) -> Callable[[str], None]:
@@ -129,25 +127,23 @@ def _counted(tell: Callable[[str], None] | None, total: int) -> Callable[[str], 
     return lambda what: None if tell is None else tell(f"{next(numbers)} of {total}: {what}")
 
 
-def _measured(
-    benches: dict[str, Bench], axes: Sequence[Axis], repeats: int, tell: Callable[[str], None]
-) -> dict[str, Any]:
+def _measured(plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
     """All times."""
     rows, floor_seconds, gradient_over_df = [], {}, {}
-    for name, bench in benches.items():
+    for name, bench in plan.benches.items():
         times = {}
         for phase in PHASES:
             tell(f"{name}, {phase}")
             steps = {contender: bench.step(contender, phase) for contender in bench.contenders}
-            times[phase] = step_times(steps, repeats, 0 if bench.small else SECONDS)
+            times[phase] = step_times(steps, plan.repeats, 0 if bench.small else SECONDS, CLOCKS[plan.clock])
         floor_seconds[name] = {p: round(statistics.median(times[p][FLOOR]) / bench.tasks, 6) for p in PHASES}
         for contender in bench.contenders:
             ratios = {phase: _quartiles(over(times[phase][contender], times[phase][FLOOR])) for phase in PHASES}
             rows.append({"bench": name, "learner": contender, "time": ratios, "peak_mb": {}, "added_mb": {}})
         if GRADIENT in bench.presets:
             gradient_over_df = {p: _quartiles(over(times[p][GRADIENT], times[p][DIRECT_FEEDBACK])) for p in PHASES}
-    settings = {name: _setting(bench) for name, bench in benches.items()}
-    growth = [_growth(axis, repeats, tell) for axis in axes]
+    settings = {name: _setting(bench) for name, bench in plan.benches.items()}
+    growth = [_growth(axis, plan, tell) for axis in plan.axes]
     return {
         "rows": rows,
         "benches": settings,
@@ -157,14 +153,14 @@ def _measured(
     }
 
 
-def _growth(axis: Axis, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
+def _growth(axis: Axis, plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
     """Time of a task from point to point; all points and contenders of a phase take turns."""
     benches = {point: axis.at(point) for point in axis.points}
     curves: dict[str, dict[str, list[Quartiles]]] = {}
     for phase in PHASES:
         tell(f"growth over {axis.name}, {phase}")
         steps = {(p, name): bench.step(name, phase) for p, bench in benches.items() for name in bench.contenders}
-        seconds = step_times(steps, repeats, 0 if axis.bench.small else GROWTH_SECONDS)
+        seconds = step_times(steps, plan.repeats, 0 if axis.bench.small else GROWTH_SECONDS, CLOCKS[plan.clock])
         times = {(p, name): [value / benches[p].tasks for value in values] for (p, name), values in seconds.items()}
         unit = times[axis.points[0], FLOOR]
         curves[phase] = {
@@ -183,7 +179,7 @@ def _setting(bench: Bench, grows: str = "") -> dict[str, Any]:
     network = bench.config(FLOOR).as_dict()["network"]
     fixed = {"way": bench.way, "shot": bench.shot, "queries": QUERIES, "tasks": bench.tasks}
     if bench.words is None:
-        fixed |= {"side": IMAGE[-1], "filters": network["filters"]}
+        fixed |= {"side": bench.image[-1], "filters": network["filters"]}
     else:
         fixed |= {"words": bench.words, "units": network["units"]}
     return {name: value for name, value in fixed.items() if name != grows} | {"recipe": bench.recipe}
@@ -191,7 +187,7 @@ def _setting(bench: Bench, grows: str = "") -> dict[str, Any]:
 
 def timing_page(content: dict[str, Any]) -> str:
     """timing.md."""
-    pictures = "![Time of a task](timing.png)\n\n![Growth](growth.png)\n"
+    pictures = "![Time of a task](timing.png)\n" + "\n![Growth](growth.png)\n" * bool(content["growth"])
     return f"# What a task costs\n\n{timing_markdown(content)}\n{pictures}"
 
 
@@ -291,7 +287,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a task costs each learner.")
     parser.add_argument("--repeats", type=int, default=11, help="interleaved repeats (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="tiny networks: to see that it works")
+    parser.add_argument("--channels", type=int, default=IMAGE[0], help="of images (default: %(default)s)")
+    parser.add_argument("--side", type=int, default=IMAGE[-1], help="of images, in pixels (default: %(default)s)")
+    parser.add_argument("--filters", type=int, help="of the networks of images (default: those of the presets)")
+    parser.add_argument("--recipe", default=IMAGES.recipe, help="of the learners of images (default: %(default)s)")
     parser.add_argument("--tables", action="store_true", help="only the tables and pictures of the file that is there")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/timing"), help="default: %(default)s")
     options = parser.parse_args()
@@ -299,7 +300,16 @@ def main() -> None:
         for path, content in timing_files(options.out).items():
             write_atomically(path, content)
     else:
-        run_timing(options.out, repeats=options.repeats, threads=options.threads, quick=options.quick, tell=print)
+        run_timing(options.out, planned(options), tell=print)
+
+
+def planned(options: argparse.Namespace) -> Plan:
+    """Everything, or images alone where they have another size, width or recipe."""
+    plan = Plan(repeats=options.repeats, threads=options.threads, clock=options.clock)
+    bench = image_bench(channels=options.channels, side=options.side, filters=options.filters, recipe=options.recipe)
+    if bench != IMAGES:
+        plan = replace(plan, benches={"images": bench}, axes=())
+    return plan.made_quick() if options.quick else plan
 
 
 if __name__ == "__main__":

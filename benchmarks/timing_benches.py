@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,6 +24,7 @@ from csn.learner import InputSpec
 from random_tasks import IMAGE, SENTENCE_TASKS, VOCABULARY, WORDS, Peak, peak_of, random_episode, random_sentences
 
 FLOOR = "floor"
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PHASES = {"train": training_step, "inference": inference_step}
 SMALL = {"filters": 4, "units": 8, "embedding": 8}
 GRADIENT, DIRECT_FEEDBACK = "adalstm-2-gradient", "adalstm-2-df"
@@ -31,7 +35,8 @@ class Bench:
     """Presets of one recipe, each built for `way` classes, and the random tasks they all get.
 
     floor: the preset of the CSN whose two networks, without adaptation, are the floor. tasks: of a step. words: of a
-    sentence, or None where examples are images. small: tiny networks, which show that a measurement works.
+    sentence, or None where examples are images. image: channels, height and width. filters: of every network, or None
+    for those of the presets. small: tiny networks, which show that a measurement works.
     """
 
     presets: tuple[str, ...]
@@ -41,6 +46,8 @@ class Bench:
     shot: int = 1
     tasks: int = 1
     words: int | None = None
+    image: tuple[int, int, int] = IMAGE
+    filters: int | None = None
     small: bool = False
 
     @property
@@ -51,11 +58,13 @@ class Bench:
     def config(self, name: str) -> Config:
         """What a contender is built from."""
         config = merge(load_preset(self.floor if name == FLOOR else name, self.recipe), {"data": {"way": self.way}})
-        return _small(config) if self.small else config
+        if self.filters is not None:
+            config = _resized(config, {"filters": self.filters})
+        return _resized(config, SMALL) if self.small else config
 
     def learner(self, name: str) -> nn.Module:
         """A contender, the same each time."""
-        spec = InputSpec(IMAGE) if self.words is None else InputSpec((self.words,), VOCABULARY)
+        spec = InputSpec(self.image) if self.words is None else InputSpec((self.words,), VOCABULARY)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             learner = build_learner(self.config(name), spec)
@@ -69,7 +78,7 @@ class Bench:
     def episode(self) -> Episode:
         """The tasks of a step."""
         if self.words is None:
-            return random_episode(self.way, self.shot, tasks=self.tasks)
+            return random_episode(self.way, self.shot, self.image, self.tasks)
         return random_sentences(self.way, self.shot, self.words, self.tasks)
 
     def step(self, name: str, phase: str) -> Step:
@@ -91,10 +100,10 @@ class Axis:
         return replace(self.bench, **{self.field: point})  # type: ignore[arg-type]
 
 
-def _small(config: Config) -> Config:
-    """Tiny networks."""
+def _resized(config: Config, sizes: Mapping[str, int]) -> Config:
+    """The same parts with other sizes, where a part has an option of that name."""
     changes = {
-        part: {name: size for name, size in SMALL.items() if name in options}
+        part: {name: size for name, size in sizes.items() if name in options}
         for part, options in config.as_dict().items()
         if part in ("learner", "network") and options is not None
     }
@@ -118,6 +127,20 @@ AXES = (
 )
 
 
+def image_bench(*, channels: int, side: int, filters: int | None, recipe: str) -> Bench:
+    """The learners of IMAGES on other images, with another width.
+
+    Args:
+        channels: of an image.
+        side: pixels of its height and width.
+        filters: of every network, or None for those of the presets.
+        recipe: of every preset.
+    """
+    if channels < 1 or side < 1 or (filters is not None and filters < 1):
+        raise ValueError(f"sizes are 1 or more, got {channels} channels, {side} pixels and {filters} filters")
+    return replace(IMAGES, image=(channels, side, side), filters=filters, recipe=recipe)
+
+
 def quick_bench(bench: Bench) -> Bench:
     """Tiny networks."""
     return replace(bench, small=True)
@@ -131,6 +154,37 @@ def quick_axes() -> tuple[Axis, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is measured, and how.
+
+    benches: by name. axes: of growth. repeats: interleaved. threads: of torch. clock: a name in CLOCKS. quick: tiny
+    networks, and the memory of the floor alone, to see that it works.
+    """
+
+    benches: Mapping[str, Bench] = field(default_factory=lambda: BENCHES)
+    axes: Sequence[Axis] = AXES
+    repeats: int = 11
+    threads: int = 1
+    clock: str = "wall"
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if self.repeats < 3:
+            raise ValueError(f"quartiles need 3 repeats or more, got {self.repeats}: 11 or more are worth reading")
+        if self.threads < 1:
+            raise ValueError(f"a measurement needs 1 thread or more, got {self.threads}")
+        if self.clock == "processor" and self.threads > 1:
+            raise ValueError(
+                f"processor time adds up what threads spend in turns: leave out --threads, got {self.threads}"
+            )
+
+    def made_quick(self) -> Plan:
+        """Tiny networks; one axis of images and that of sentences, if any growth is measured."""
+        benches = {name: quick_bench(bench) for name, bench in self.benches.items()}
+        return replace(self, benches=benches, axes=quick_axes() if self.axes else (), quick=True)
+
+
 _IN_A_FRESH_PROCESS = """
 import json, sys
 sys.path.insert(0, sys.argv[2])
@@ -139,9 +193,9 @@ print(json.dumps(own_peak(*json.loads(sys.argv[1]))))
 """
 
 
-def peak_memory(bench: str, name: str, phase: str, *, threads: int, small: bool) -> Peak:
+def peak_memory(bench: Bench, name: str, phase: str, *, threads: int) -> Peak:
     """What a contender needs for two steps in a process of its own, so that nothing else counts."""
-    arguments = json.dumps([bench, name, phase, threads, small])
+    arguments = json.dumps([asdict(bench), name, phase, threads])
     command = [sys.executable, "-c", _IN_A_FRESH_PROCESS, arguments, str(Path(__file__).parent)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -150,8 +204,16 @@ def peak_memory(bench: str, name: str, phase: str, *, threads: int, small: bool)
     return Peak(*json.loads(done.stdout))
 
 
-def own_peak(bench: str, name: str, phase: str, threads: int, small: bool) -> Peak:
-    """What `peak_memory` runs in the other process."""
+def own_peak(bench: dict[str, Any], name: str, phase: str, threads: int) -> Peak:
+    """What `peak_memory` runs in the other process.
+
+    Args:
+        bench: fields of a Bench, whose tuples JSON has made lists.
+        name: contender.
+        phase: train or inference.
+        threads: of torch.
+    """
     torch.set_num_threads(threads)
     keep_freed_memory()
-    return peak_of(replace(BENCHES[bench], small=small).step(name, phase))
+    fields = {field: tuple(value) if isinstance(value, list) else value for field, value in bench.items()}
+    return peak_of(Bench(**fields).step(name, phase))

@@ -26,6 +26,8 @@ from timing_benches import (
     PHASES,
     SENTENCES,
     Bench,
+    Plan,
+    image_bench,
     peak_memory,
     quick_axes,
     quick_bench,
@@ -39,7 +41,7 @@ QUICK_PARTS = 9  # 2 benches and 2 axes in 2 phases, 1 process
 @pytest.fixture(scope="module")
 def measured() -> tuple[dict[str, Any], list[str]]:
     told: list[str] = []
-    return measure_timing(repeats=3, threads=1, quick=True, on_progress=told.append), told
+    return measure_timing(Plan(repeats=3).made_quick(), on_progress=told.append), told
 
 
 @pytest.fixture
@@ -131,13 +133,13 @@ def test_progress_counts_every_part(measured: tuple[dict[str, Any], list[str]]) 
 def test_the_time_of_a_step_is_shared_by_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock by which a step takes as many seconds as it has tasks, and a learner thrice that, nothing grows."""
 
-    def seconds(steps: dict[Any, Any], repeats: int, _: float) -> dict[Any, list[float]]:
+    def seconds(steps: dict[Any, Any], repeats: int, *_: object) -> dict[Any, list[float]]:
         return {key: [float(step()) * (2.0 if key[1] == FLOOR else 6.0)] * repeats for key, step in steps.items()}
 
     monkeypatch.setattr(time_tables, "step_times", seconds)
     monkeypatch.setattr(Bench, "step", lambda bench, *_: lambda: bench.tasks)
     axis = next(axis for axis in AXES if axis.field == "tasks")
-    growth = time_tables._growth(axis, 3, lambda _: None)
+    growth = time_tables._growth(axis, Plan(repeats=3), lambda _: None)
     assert growth["curves"]["train"][FLOOR] == [[1, 1, 1]] * 3
     assert growth["curves"]["inference"]["maml"] == [[3, 3, 3]] * 3
 
@@ -254,9 +256,9 @@ def test_growth_has_a_panel_for_each_axis_and_phase(content: dict[str, Any]) -> 
 
 def test_files_of_a_run(content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(time_tables, "measure_timing", lambda **options: asked.update(options) or content)
-    paths = run_timing(tmp_path / "out", repeats=5, threads=2, tell=print)
-    assert asked == {"repeats": 5, "threads": 2, "quick": False, "on_progress": print}
+    monkeypatch.setattr(time_tables, "measure_timing", lambda plan, **options: asked.update(options, p=plan) or content)
+    paths = run_timing(tmp_path / "out", Plan(repeats=5, threads=2), tell=print)
+    assert asked == {"p": Plan(repeats=5, threads=2), "on_progress": print}
     assert [path.name for path in paths] == ["timing.json", "timing.md", "timing.csv", "timing.png", "growth.png"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in paths)
     assert json.loads(paths[0].read_text()) == content
@@ -273,14 +275,12 @@ def test_the_tables_of_the_committed_measurement_are_made_of_it() -> None:
 
 
 def test_a_whole_measurement_asks_for_the_memory_of_every_contender(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str, str]] = []
+    asked: list[tuple[Bench, str, str]] = []
     rows = [{"bench": b, "learner": n, "peak_mb": {}, "added_mb": {}} for b in BENCHES for n in BENCHES[b].contenders]
     monkeypatch.setattr(time_tables, "_measured", lambda *_: {"rows": rows})
-    monkeypatch.setattr(
-        time_tables, "peak_memory", lambda *which, threads, small: asked.append(which) or Peak(9, threads)
-    )
+    monkeypatch.setattr(time_tables, "peak_memory", lambda *which, threads: asked.append(which) or Peak(9, threads))
     threads = torch.get_num_threads()
-    rows = measure_timing(repeats=3, threads=threads + 1)["rows"]
+    rows = measure_timing(Plan(repeats=3, threads=threads + 1))["rows"]
     assert len(asked) == len(set(asked)) == len(PHASES) * len(rows) == 20
     assert all(row["peak_mb"] == {"train": 9, "inference": 9} for row in rows)
     assert rows[0]["added_mb"]["train"] == threads + 1
@@ -288,16 +288,43 @@ def test_a_whole_measurement_asks_for_the_memory_of_every_contender(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), [({"repeats": 2}, "3 repeats or more, got 2"), ({"threads": 0}, "got 0")]
+    ("wrong", "message"),
+    [
+        ({"repeats": 2}, "3 repeats or more, got 2"),
+        ({"threads": 0}, "got 0"),
+        ({"threads": 2, "clock": "processor"}, "leave out --threads, got 2"),
+    ],
 )
-def test_too_few_repeats_or_threads_are_refused(wrong: dict[str, int], message: str) -> None:
+def test_plans_that_cannot_be_measured_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        measure_timing(**{"repeats": 3, "threads": 1, **wrong})
+        Plan(**wrong)
+    with pytest.raises(ValueError, match="0 pixels"):
+        image_bench(channels=1, side=0, filters=None, recipe="paper")
+
+
+def test_images_of_another_size_and_width_are_measured_alone_by_processor_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Appendix B's setting, small: no sentences, no growth, and every network has the width asked for."""
+    size = "timing.py --channels 3 --side 32 --filters 6 --recipe paper"
+    command = f"{size} --clock processor --repeats 3 --quick --out {tmp_path}"
+    monkeypatch.setattr(sys, "argv", command.split())
+    time_tables.main()
+    content = json.loads((tmp_path / "timing.json").read_text())
+    assert content["benches"]["images"] | {"side": 32, "filters": 4, "recipe": "paper"} == content["benches"]["images"]
+    assert (list(content["benches"]), content["growth"], content["clock"]) == (["images"], [], "processor")
+    assert {row["learner"] for row in content["rows"]} == {FLOOR, *IMAGES.presets}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["timing.csv", "timing.json", "timing.md", "timing.png"]
+    wide = image_bench(channels=3, side=32, filters=6, recipe="paper")
+    for name in ("metanet", "maml", "adacnn-df"):
+        shapes = [tuple(p.shape) for p in wide.learner(name).parameters() if p.dim() == 4]
+        assert (6, 3, 3, 3) in shapes
+        assert (6, 6, 3, 3) in shapes
 
 
 def test_a_process_that_fails_is_told_by_its_last_line():
     with pytest.raises(ValueError, match=r"memory of nothing, train, could not be measured \(.*nothing.*\): free some"):
-        peak_memory("images", "nothing", "train", threads=1, small=True)
+        peak_memory(quick_bench(IMAGES), "nothing", "train", threads=1)
 
 
 @pytest.mark.parametrize("content", ['{"rows": []}', '{"rows": [{"a": 1}]}', '{"rows": [], "benches": {"images": 1}}'])

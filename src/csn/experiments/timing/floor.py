@@ -100,23 +100,35 @@ def over(times: list[float], others: list[float]) -> list[float]:
     return [one / other for one, other in zip(times, others, strict=True)]
 
 
-def step_times(steps: Mapping[Contender, Step], repeats: int, seconds: float = 0.15) -> dict[Contender, list[float]]:
-    """Seconds of a step of each contender, one number per repeat; a repeat lasts `seconds` per contender."""
+def step_times(
+    steps: Mapping[Contender, Step],
+    repeats: int,
+    seconds: float = 0.15,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Contender, list[float]]:
+    """Seconds of a step of each contender, one number per repeat.
+
+    Args:
+        steps: what is timed.
+        repeats: rounds in which the contenders take turns.
+        seconds: that a repeat lasts per contender.
+        clock: wall time, or `time.process_time` where other processes share the machine.
+    """
     counts = {}
     for contender, step in steps.items():
         step()
-        started = time.perf_counter()
+        started = clock()
         step()
-        counts[contender] = max(1, round(seconds / (time.perf_counter() - started)))
+        counts[contender] = max(1, round(seconds / max(clock() - started, 1e-9)))
     results: dict[Contender, list[float]] = {contender: [] for contender in steps}
     contenders = list(steps)
     for repeat in range(repeats):
         first = repeat % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
-            started = time.perf_counter()
+            started = clock()
             for _ in range(counts[contender]):
                 steps[contender]()
-            results[contender].append((time.perf_counter() - started) / counts[contender])
+            results[contender].append((clock() - started) / counts[contender])
     return results
 
 
