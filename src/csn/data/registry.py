@@ -82,6 +82,11 @@ def _penn_treebank(about: str, **options: Any) -> DataEntry:
     )
 
 
+def _published(name: str, about: str) -> DataEntry:
+    load = Loader("csn.data.images.published_splits:load_published", "images", {"name": name})
+    return DataEntry(f"{about}; your own copy", load, resizable=True)
+
+
 DATASETS: Mapping[str, DataEntry] = {
     "strokes": DataEntry(
         "characters drawn by random stroke programs; embedded, no download",
@@ -126,6 +131,12 @@ DATASETS: Mapping[str, DataEntry] = {
         "a stand-in of that shape: 100 classes of 550 photographs, 64 x 64, of Tiny ImageNet; your own copy",
         Loader("csn.data.images.mini_imagenet:load_tiny_imagenet", "images"),
         resizable=True,
+    ),
+    "cifar-fs": _published("cifar-fs", "CIFAR-100, 32 x 32, in the split of Bertinetto et al. (64, 16 and 20 classes)"),
+    "fc100": _published("fc100", "CIFAR-100, 32 x 32, split by superclass by Oreshkin et al. (60, 20 and 20 classes)"),
+    "cub": _published("cub", "birds of CUB-200-2011 in the split of Chen et al. (100, 50 and 50 classes)"),
+    "tiered-imagenet": _published(
+        "tiered-imagenet", "ImageNet split by category by Ren et al. (351, 97 and 160 classes)"
     ),
 }
 
