@@ -170,7 +170,7 @@ def test_images_of_the_wrong_shape_are_named(x):
 
 
 def test_unknown_normalisation_is_refused():
-    with pytest.raises(ValueError, match=r"'layer'.*none, batch or group"):
+    with pytest.raises(ValueError, match=r"'layer'.*none, batch, group, support or transductive"):
         CNN(OMNIGLOT, 5, norm="layer")
 
 
