@@ -17,6 +17,7 @@ from PIL import Image
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.engine.checkpoint import write_atomically
+from csn.service.classroom import Access
 from csn.service.unknowns import default_threshold
 
 
@@ -81,6 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     model = FewShotClassifier(run=options.run)
     model.unknown_threshold = default_threshold(model)
+    take_class(model, options.out / "page_class.png")
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), model=model) as base, launched() as browser:
         for name, screen in SCREENS.items():
             page = open_page(browser, base, **screen)
@@ -93,6 +95,31 @@ def main() -> None:
             page.wait_for_timeout(700)
             _save(page.screenshot(), options.out / f"{name}.png")
             page.context.close()
+
+
+def take_class(model: FewShotClassifier, path: Path) -> None:
+    """The teacher's screen: two names wait, and a drawing is recognised."""
+    access = Access("teacher", "h7kq2m9x", "http://192.168.1.23:8765")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder), model=model, access=access) as base,
+        launched() as browser,
+    ):
+        page = open_page(browser, f"{base}/#token={access.teacher}", viewport={"width": 1280, "height": 800})
+        phone = open_page(browser, f"{base}/#token={access.phones}", viewport={"width": 390, "height": 844})
+        for label, strokes in TAUGHT[:5]:
+            teach(page, label, strokes)
+        for label, strokes in (("key", key()), ("key", key(0.01)), ("ripple", wave(0.03))):
+            draw(phone, strokes)
+            phone.fill("#name", label)
+            phone.press("#name", "Enter")
+            phone.wait_for_selector("#clear", state="hidden")
+        page.wait_for_selector('#waiting [data-label="ripple"]')
+        draw(page, leaf(-0.05))
+        page.wait_for_selector("#answer.known:not(.live)")
+        page.evaluate("document.activeElement.blur(); document.getElementById('paper').classList.remove('settled')")
+        page.wait_for_timeout(700)
+        _save(page.screenshot(), path)
 
 
 def _save(content: bytes, path: Path) -> None:

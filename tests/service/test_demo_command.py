@@ -22,7 +22,7 @@ from csn.cli.main import main
 from csn.config import load_preset, merge
 from csn.engine.checkpoint import save_checkpoint
 from csn.learner import InputSpec
-from csn.service.server import address, bind
+from csn.service.server import address, bind, local_address, phones_address
 from csn.service.unknowns import default_threshold
 
 
@@ -125,3 +125,58 @@ def test_a_threshold_is_found_for_a_model_that_brings_none():
     threshold = default_threshold(kit.classifier())
     assert threshold is not None
     assert 0 < threshold < 1
+
+
+def test_a_class_says_who_can_reach_it(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("csn.service.server.local_address", lambda: "127.0.0.2")  # of this machine, and not the default
+    served = {}
+
+    class Stopped:
+        def run(self, sockets):
+            served["host"] = sockets[0].getsockname()[0]
+
+    monkeypatch.setattr("csn.service.server.server", lambda app, limits: Stopped())
+
+    def command(name, *more):  # nothing closes the storage of a server that does not run
+        return ["demo", "--port", "0", "--run", str(run), "--data-dir", str(tmp_path / name), *more]
+
+    assert main(command("class", "--classroom", "--token", "t0ken")) == 0
+    assert served == {"host": "127.0.0.2"}
+    said = capsys.readouterr().out
+    assert re.search(r"csn demo: http://127\.0\.0\.2:\d+/#token=t0ken ", said)
+    assert re.search(r"Phones open http://127\.0\.0\.2:\d+/#token=[a-z0-9]{8} ", said)
+    assert "Every machine in the network of 127.0.0.2 can reach this server." in said
+    assert main(command("alone")) == 0
+    assert served == {"host": "127.0.0.1"}, "without a class nobody else can reach it"
+    assert "Phones" not in capsys.readouterr().out
+    assert main(command("here", "--classroom", "--host", "127.0.0.1")) == 0
+    assert "Only this machine can reach it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [(None, "in no network"), ("127.0.0.1", "in no network"), ("8.8.8.8", "no address of a local")],
+)
+def test_a_class_stays_in_the_local_network(found, message, monkeypatch):
+    class Probe(socket.socket):
+        def connect(self, address):
+            if found is None:
+                raise OSError("no route")
+
+        def getsockname(self):
+            return found, 1
+
+    monkeypatch.setattr(socket, "socket", Probe)
+    with pytest.raises(ValueError, match=message):
+        local_address()
+    Probe.getsockname = lambda self: ("192.168.1.5", 1)
+    if found is not None:
+        assert local_address() == "192.168.1.5"
+
+
+def test_phones_find_a_server_that_listens_everywhere(monkeypatch):
+    monkeypatch.setattr("csn.service.server.local_address", lambda: "192.168.1.5")
+    with bind("0.0.0.0", 0) as listener:
+        assert phones_address(listener) == f"http://192.168.1.5:{listener.getsockname()[1]}"
+    with bind("127.0.0.1", 0) as listener:
+        assert phones_address(listener) == address(listener)

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from csn import __version__
 from csn.service import samples, schemas
 from csn.service.bodies import Sent, file_body, input_body
+from csn.service.classroom import PHONE, Classroom
 from csn.service.errors import ServiceError
 from csn.service.images import ink_png
 from csn.service.store import Example, Record
@@ -29,17 +30,19 @@ Key = Annotated[
 ]
 
 
-def router(tasks: Tasks, workers: Workers, model: str) -> APIRouter:
-    """Every address under /api."""
+def router(tasks: Tasks, workers: Workers, model: str, classroom: Classroom | None = None) -> APIRouter:
+    """Every address under /api; those of a class only where there is one."""
     errors = {"4XX": {"model": schemas.ErrorAnswer}, "5XX": {"model": schemas.ErrorAnswer}}
     api = APIRouter(prefix="/api", responses=errors)  # type: ignore[arg-type]
 
     _add_server(api, tasks, model)
     _add_tasks(api, tasks, workers)
-    _add_examples(api, tasks, workers)
+    _add_examples(api, tasks, workers, classroom)
     _add_recognition(api, tasks, workers)
     _add_files(api, tasks, workers)
     _add_samples(api, tasks, workers)
+    if classroom is not None:
+        _add_classroom(api, classroom, workers)
     return api
 
 
@@ -47,12 +50,13 @@ def _add_server(api: APIRouter, tasks: Tasks, model: str) -> None:
     """Add the address that describes this server."""
 
     @api.get("/about", tags=["server"])
-    async def about() -> schemas.About:
+    async def about(request: Request) -> schemas.About:
         """Version, model and limits of this server."""
         classifier = tasks.kinds.drawings
         return schemas.About(
             version=__version__,
             model=model,
+            role=request.scope.get("role"),
             kinds=tasks.kinds.names,  # type: ignore[arg-type]
             way=classifier.learner_.way,
             unknown_threshold=classifier.threshold(),
@@ -89,7 +93,7 @@ def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
         return schemas.TaskView.of(await workers.run(tasks.undo, task))
 
 
-def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers, classroom: Classroom | None) -> None:
     """Add the addresses of examples and classes."""
 
     @api.get("/tasks/{task}/examples", tags=["examples"])
@@ -106,18 +110,28 @@ def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
     )
     async def add_example(
         request: Request,
+        response: Response,
         task: str,
         label: Annotated[str | None, Query(description="the label, if the body is not JSON")] = None,
         key: Key = None,
-    ) -> schemas.Learned:
-        """Learn a drawing, photograph or sentence in one forward pass. A new label creates a class."""
+    ) -> schemas.Learned | schemas.Waits:
+        """Learn a drawing, photograph or sentence in one forward pass. A new label creates a class.
+
+        In a classroom, a drawing with a new label from a phone waits for the teacher (202).
+        """
         sent = await Sent.of(request)
 
-        def add() -> tuple[Record, Example]:
+        def add() -> tuple[Record, Example] | None:
             item, name = sent.labelled(tasks.kind(task), tasks.limits, label)
+            if classroom is not None and request.scope["role"] == PHONE:
+                return classroom.offer(item, name, key)
             return tasks.add(task, item, name, key)
 
-        record, example = await workers.run(add)
+        learned = await workers.run(add)
+        if learned is None:
+            response.status_code = 202
+            return schemas.Waits(waits=True)
+        record, example = learned
         return schemas.Learned(example=schemas.ExampleView.of(example), task=schemas.TaskView.of(record))
 
     @api.delete("/tasks/{task}/examples/{example}", tags=["examples"])
@@ -212,6 +226,34 @@ def _add_samples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
             raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list the alphabets first")
         examples = [tasks.known(sample.label, sample.x) for sample in found]
         return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples, key))
+
+
+def _add_classroom(api: APIRouter, room: Classroom, workers: Workers) -> None:
+    """A class: its task, and the names that wait for the teacher."""
+    qr = room.access.qr()
+
+    @api.get("/classroom", tags=["classroom"])
+    async def read_classroom(request: Request) -> schemas.ClassroomView:
+        """The task of the class and when it last changed; for the teacher also what waits, and how phones come in."""
+        record = await workers.run(room.tasks.view, room.task)
+        if request.scope["role"] == PHONE:
+            return schemas.ClassroomView(task=room.task, changed=record.changed)
+        waiting = [
+            schemas.WaitingName(label=label, pictures=[str(schemas.ExampleView.of(one).picture) for one in some])
+            for label, some in room.waiting.items()
+        ]
+        door = schemas.Door(address=room.access.address, key=room.access.phones, qr=qr)
+        return schemas.ClassroomView(task=room.task, changed=record.changed, waiting=waiting, door=door)
+
+    @api.post("/classroom/pass", tags=["classroom"])
+    async def let_pass(label: str) -> schemas.TaskView:
+        """Learn the drawings that wait under a name. From then on phones may use it."""
+        return schemas.TaskView.of(await workers.run(room.let_pass, label))
+
+    @api.post("/classroom/refuse", status_code=204, tags=["classroom"])
+    async def refuse(label: str) -> None:
+        """Throw away the drawings that wait under a name. Phones cannot offer it again."""
+        await workers.run(room.refuse, label)
 
 
 def _data_url(sample: samples.Sample) -> str:

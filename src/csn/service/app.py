@@ -14,7 +14,8 @@ from csn import __version__
 from csn.classifier.classifier import FewShotClassifier
 from csn.service import schemas
 from csn.service.api import router
-from csn.service.errors import add_handlers
+from csn.service.classroom import Access, Classroom
+from csn.service.errors import ServiceError, add_handlers
 from csn.service.guard import Guard
 from csn.service.kinds import Kinds
 from csn.service.limits import Limits
@@ -39,6 +40,7 @@ def create_app(
     token: str | None = None,
     model: str | None = None,
     encoders: Mapping[str, FewShotClassifier] | None = None,
+    access: Access | None = None,
 ) -> FastAPI:
     """The service for a classifier's model. Raises ValueError if the model or the folder cannot be used.
 
@@ -50,14 +52,20 @@ def create_app(
         token: The token that clients must send. None if no token is needed.
         model: The model name that clients see. By default, the classifier's.
         encoders: Classifiers for tasks of other kinds, "photos" and "text". Each is opened when it is first needed.
+        access: The teacher's token and the phones' key. Makes this the server of a classroom; `token` is not used.
     """
     limits = limits or Limits()
     store = Store(folder)
     try:
         tasks = Tasks(Kinds(classifier, encoders or {}), store, limits)
+        classroom = None if access is None else Classroom(access, tasks)
+    except ServiceError as error:  # no room for the task of a class
+        store.close()
+        raise ValueError(f"{folder}: {error.message}; {error.remedy}") from error
     except BaseException:
         store.close()
         raise
+    token = token if access is None else access.teacher
     workers, metrics = Workers(limits), Metrics()
 
     @asynccontextmanager
@@ -68,7 +76,7 @@ def create_app(
 
     app = FastAPI(title="csn", version=__version__, description=ABOUT, docs_url=None, redoc_url=None, lifespan=lifespan)
     add_handlers(app)
-    app.include_router(router(tasks, workers, model or classifier.model))
+    app.include_router(router(tasks, workers, model or classifier.model, classroom))
 
     @app.get("/health", tags=["server"])
     async def health() -> dict[str, str]:
@@ -87,7 +95,7 @@ def create_app(
         app.add_api_route(address, _file(file), include_in_schema=False)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
     _describe_inputs(app)
-    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token)
+    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, classroom=classroom)
     return app
 
 

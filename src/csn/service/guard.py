@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from csn.service.classroom import PHONE, TEACHER, Classroom
 from csn.service.errors import ServiceError, unexpected
 from csn.service.limits import Limits
 from csn.service.metrics import Metrics
@@ -47,14 +48,23 @@ class Guard:
         metrics: Counts every request.
         hosts: Further names of this server. Localhost and plain addresses are always accepted.
         token: The token that requests must send. None if no token is needed.
+        classroom: The classroom of this server, whose phones may send their own key. None if there is no classroom.
     """
 
     def __init__(
-        self, app: ASGIApp, *, limits: Limits, metrics: Metrics, hosts: Iterable[str] = (), token: str | None = None
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        metrics: Metrics,
+        hosts: Iterable[str] = (),
+        token: str | None = None,
+        classroom: Classroom | None = None,
     ) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
         self.token = None if token is None else token.encode()
+        self.classroom = classroom
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (requests left, when)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,17 +111,27 @@ class Guard:
         if headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in ("GET", "HEAD"):
             raise ServiceError(403, "foreign_origin", "a page of another site sent this", "use the server's own page")
         self._check_rate((scope.get("client") or ("unknown",))[0])
-        if self.token is not None and not scope["path"].startswith("/page/") and scope["path"] not in OPEN:
-            kind, _, given = headers.get("authorization", "").partition(" ")
-            if kind.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), self.token):
-                remedy = "send the header Authorization: Bearer TOKEN with the server's token"
-                raise ServiceError(
-                    401, "token_needed", "this server needs its token", remedy, {"WWW-Authenticate": "Bearer"}
-                )
+        if not scope["path"].startswith("/page/") and scope["path"] not in OPEN:
+            self._check_token(scope, headers.get("authorization", ""))
         length = headers.get("content-length", "0")
         most = self._most(scope)
         if not length.isascii() or not length.isdigit() or int(length[:20]) > most:
             raise _too_large(most)
+
+    def _check_token(self, scope: Scope, authorization: str) -> None:
+        """What a client may do goes by its token. Of a class, the request learns who asks (`role`)."""
+        kind, _, given = authorization.partition(" ")
+        sent, room = given.strip().encode() if kind.lower() == "bearer" else b"", self.classroom
+        if room is not None and secrets.compare_digest(sent, room.access.phones.encode()):
+            room.check(scope["method"], scope["path"])
+            scope["role"] = PHONE
+        elif self.token is None or secrets.compare_digest(sent, self.token):
+            scope["role"] = None if room is None else TEACHER
+        else:
+            remedy = "send the header Authorization: Bearer TOKEN with the server's token"
+            raise ServiceError(
+                401, "token_needed", "this server needs its token", remedy, {"WWW-Authenticate": "Bearer"}
+            )
 
     def _most(self, scope: Scope) -> int:
         """The size limit of a body. It is larger for pictures and task files: parsed JSON needs much more memory."""

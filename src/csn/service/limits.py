@@ -32,6 +32,7 @@ class Limits:
     header_seconds: time until the headers of a request have arrived.
     live: tasks kept in memory. Others are read from disk when they are next used.
     undos: changes of a task that can be undone.
+    moderated: drawings of a classroom that wait for the teacher.
     """
 
     body_bytes: int = 8_000_000
@@ -56,4 +57,5 @@ class Limits:
     connections_per_address: int = 100
     header_seconds: float = 10.0
     live: int = 128
+    moderated: int = 100
     undos: int = 100

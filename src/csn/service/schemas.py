@@ -135,6 +135,36 @@ class Learned(BaseModel):
     task: TaskView
 
 
+class Waits(BaseModel):
+    """A drawing from a phone whose name the teacher has not let in yet."""
+
+    waits: Literal[True]
+
+
+class WaitingName(BaseModel):
+    """A name that waits for the teacher, and its drawings."""
+
+    label: str
+    pictures: list[str] = Field(description="PNG as data URLs")
+
+
+class Door(BaseModel):
+    """How phones come in: they open `address` and give `key`, or read both from `qr`."""
+
+    address: str
+    key: str
+    qr: str = Field(description="SVG as a data URL")
+
+
+class ClassroomView(BaseModel):
+    """A class. Phones see neither what waits nor the door."""
+
+    task: str
+    changed: float = Field(description="seconds since 1970; it grows with every change of the task")
+    waiting: list[WaitingName] | None = None
+    door: Door | None = None
+
+
 class ClassProbability(BaseModel):
     """A class and its probability."""
 
@@ -213,3 +243,4 @@ class About(BaseModel):
     way: int = Field(description="classes separated in one match; more classes play a tournament")
     unknown_threshold: float | None
     limits: dict[str, float]
+    role: Literal["teacher", "phone"] | None = Field(None, description="of who asks, if the server is that of a class")

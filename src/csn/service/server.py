@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
+from contextlib import suppress
+from ipaddress import ip_address
 
 import uvicorn
 from fastapi import FastAPI
@@ -44,6 +46,26 @@ def address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def phones_address(listener: socket.socket) -> str:
+    """Where a phone in the same network finds it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{local_address()}:{port}" if host in ("0.0.0.0", "::") else address(listener)
+
+
+def local_address() -> str:
+    """This machine's address in its local network, or a ValueError."""
+    found = None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("10.255.255.255", 9))  # sends nothing: it asks which address would be used
+        found = probe.getsockname()[0]
+    if found is None or ip_address(found).is_loopback:
+        raise ValueError("this machine is in no network that phones could be in: connect it to one, or give --host")
+    if not ip_address(found).is_private:
+        remedy = "name it with --host if all the world may reach the class"
+        raise ValueError(f"{found} is no address of a local network: {remedy}")
+    return found
 
 
 def server(app: FastAPI, limits: Limits | None = None) -> uvicorn.Server:

@@ -9,11 +9,13 @@ from pathlib import Path
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The arguments of `csn demo`."""
     command.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine only)"
+        "--host", help="address to listen at (default: 127.0.0.1, this machine; of a class the local network's)"
     )
     command.add_argument(
         "--port", type=int, default=8765, help="port to listen on; 0 picks a free one (default: %(default)s)"
     )
+    about = "let phones in the local network draw into one memory; the page shows them the way by a QR code"
+    command.add_argument("--classroom", action="store_true", help=about)
     command.add_argument("--open", action="store_true", help="open the page in a browser")
     command.add_argument(
         "--data-dir", type=Path, metavar="FOLDER", help="folder for saved tasks (default: csn/demo in your data folder)"

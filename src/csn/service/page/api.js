@@ -51,6 +51,9 @@ const json = async (...args) => (await request(...args)).json();
 const at = (task, rest = "") => `/tasks/${encodeURIComponent(task)}${rest}`;
 
 export const api = {
+  classroom: () => json("GET", "/classroom"),
+  letPass: (label) => json("POST", `/classroom/pass?label=${encodeURIComponent(label)}`),
+  refuse: (label) => request("POST", `/classroom/refuse?label=${encodeURIComponent(label)}`),
   about: () => json("GET", "/about"),
   tasks: () => json("GET", "/tasks"),
   create: (name, kind) => json("POST", "/tasks", { json: { name, kind } }),

@@ -2,15 +2,16 @@
 
 import { showAnswer, showGuide } from "./answer.js";
 import { api, takeTokenFromAddress } from "./api.js";
+import { watchClass } from "./classroom.js";
 import { askForToken, setUpDialogs, showAbout, showSamples } from "./dialogs.js";
 import { $, calm, dropActions, kept, plural, toast } from "./dom.js";
 import { History } from "./history.js";
 import { Ink } from "./ink.js";
 import { KINDS, kindOf } from "./kinds.js";
 import { playIntro } from "./intro.js";
-import { markSources, showMemory, thumbOf } from "./memory.js";
+import { fly, markSources, showMemory } from "./memory.js";
 import { hideNeurons, showNeurons } from "./neurons.js";
-import { Photo } from "./photo.js";
+import { onPicture, Photo } from "./photo.js";
 import { Sentence } from "./sentence.js";
 import { hideThreads, showThreads } from "./threads.js";
 
@@ -28,6 +29,7 @@ let kind = "drawings";
 let sheet = sheets[kind]; // what is drawn, shown or written
 const history = new History();
 let task = null; // as the server describes it
+let role = null; // in a class: "teacher" or "phone"
 let classes = new Map(); // label -> examples
 let answer = null;
 let asking = null; // aborts the pending question
@@ -78,8 +80,8 @@ async function choose(wanted) {
   });
 }
 
-/** Show a task (null: none yet) with its examples. `fresh` is the id of a new example. */
-async function refresh(seen, fresh = null) {
+/** Show a task (null: none yet) with its examples. `fresh` holds the ids of new examples. */
+async function refresh(seen, fresh = []) {
   const examples = seen ? await api.examples(seen.id) : [];
   task = seen;
   if (task) kept.set(key(), task.id);
@@ -103,7 +105,7 @@ function update() {
   $("invitation").classList.toggle("gone", !sheet.empty);
   $("clear").hidden = sheet.empty;
   $("teach").disabled = sheet.empty || !$("name").value.trim();
-  $("undo").disabled = !history.last && !task?.can_undo;
+  $("undo").disabled = !history.last && (role || !task?.can_undo);
   for (const button of document.querySelectorAll(".add")) button.disabled = sheet.empty;
   if (!answer) showGuide(classes.size, !sheet.empty, kind);
 }
@@ -134,12 +136,16 @@ function show(found, live) {
 
 /** Recognise the drawing after the pen was lifted. */
 async function recognise() {
-  asking?.abort();
   clearTimeout(settling);
+  if (!sheet.empty && classes.size) settling = setTimeout(() => sheet.settle(), SETTLE);
+  await ask();
+}
+
+async function ask() {
+  asking?.abort();
   if (sheet.empty || !classes.size) withdraw();
   update();
   if (sheet.empty || !classes.size) return;
-  settling = setTimeout(() => sheet.settle(), SETTLE);
   const { signal } = (asking = new AbortController());
   await attempt(async () => {
     const found = await api.explain(task.id, await sheet.picture(), signal);
@@ -170,50 +176,40 @@ async function teach(label) {
   await attempt(async () => {
     const [picture, content] = [await sheet.picture(), sheet.content];
     const start = $("paper-box").getBoundingClientRect();
-    const { example, task: seen } = await api.add(await current(), picture, label);
+    const { waits, example, task: seen } = await api.add(await current(), picture, label);
     $("name").value = "";
     withdraw();
-    history.add({ memory: true, ink: content });
+    history.add({ memory: !role, ink: content });
     sheet.restore();
-    await refresh(seen, example.id);
-    fly(example, start);
+    if (waits) {
+      toast(`Your teacher is asked about “${label.trim()}”.`);
+      update();
+      return;
+    }
+    await refresh(seen, [example.id]);
+    fly(example, start, kind);
     if (document.activeElement === $("name") && matchMedia("(hover: hover)").matches) sheet.element.focus({ focusVisible: false });
   });
-}
-
-/** Animate the drawing on its way to its place in memory. */
-function fly({ id, picture }, start) {
-  const target = thumbOf(id);
-  if (!target || !picture || calm()) return;
-  const end = target.getBoundingClientRect();
-  const image = Object.assign(new Image(), { src: picture, className: "flying" });
-  if (kind === "drawings" && matchMedia("(prefers-color-scheme: dark)").matches) image.style.filter = "invert(1)";
-  Object.assign(image.style, { left: `${end.left}px`, top: `${end.top}px`, width: `${end.width}px`, height: `${end.height}px` });
-  document.body.append(image);
-  const from = `translate(${start.left - end.left}px, ${start.top - end.top}px) scale(${start.width / end.width})`;
-  image.style.transformOrigin = "0 0";
-  image
-    .animate([{ transform: from }, { transform: "none" }], { duration: 520, easing: "cubic-bezier(.3,.7,.2,1)" })
-    .finished.finally(() => image.remove());
 }
 
 /** Change the memory, show it, and offer an undo in a message. */
 const change = (work, said = null) => attempt(async () => {
   await refresh(await work());
-  const step = history.add({ memory: true });
-  if (said) toast(said, { action: ["Undo", () => undo(step)] });
+  const step = role ? null : history.add({ memory: true }); // in a class the latest change may be somebody else's
+  if (said) toast(said, step ? { action: ["Undo", () => undo(step)] } : {});
   await recognise();
 });
-const forget = (id) => change(() => api.removeExample(task.id, id));
+const forget = (id) => role !== "phone" && change(() => api.removeExample(task.id, id));
 
 function forgetClass(label) {
   const count = classes.get(label)?.length ?? 0;
+  if (role === "phone" || (role && !confirm(`Forget “${label}” (${plural(count, KINDS[kind].one)})? This cannot be undone.`))) return undefined;
   return change(() => api.removeClass(task.id, label), `Forgot ${label} (${plural(count, KINDS[kind].one)}).`);
 }
 
 /** Undo a step. Without any on this page, the server may still have changes from before the page was opened. */
 function undo(step = history.last) {
-  if (!step && !task?.can_undo) return;
+  if (!step && (role || !task?.can_undo)) return;
   history.remove(step);
   if (step && !step.memory) {
     sheet.restore(step.ink);
@@ -254,6 +250,14 @@ const useSample = (name) => change(
   `${name} is learned. Copy one of its drawings.`,
 );
 
+/** Others taught the class something: show it, and ask again about what is on the paper. */
+async function grow(id) {
+  const known = new Set([...classes.values()].flat().map((example) => example.id));
+  const seen = await api.read(id);
+  await refresh(seen, seen.labels.flatMap(({ examples }) => examples).filter((example) => !known.has(example)));
+  if (!sheet.drawing) await ask();
+}
+
 /** Keyboard shortcuts. They work except while the user types text. */
 function shortcut(event) {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey) {
@@ -281,7 +285,7 @@ function shortcut(event) {
     "?": () => $("help-dialog").showModal(),
     n: () => $("name").focus(),
     d: () => sheet.element.focus({ focusVisible: true }),
-    s: () => answer && kind === "drawings" && look(),
+    s: () => answer && kind === "drawings" && role !== "phone" && look(),
     y: () => answer?.label != null && teach(answer.label),
   };
   let action = actions[event.key.toLowerCase()];
@@ -293,13 +297,12 @@ function shortcut(event) {
 }
 
 /** Treat a picture that is dropped or pasted anywhere as a photograph. */
-async function takePhoto(event, data) {
-  const file = [...(data?.files ?? [])].find(({ type }) => type.startsWith("image/"));
-  if (!file || $("kinds").hidden || !document.querySelector('#kinds [value="photos"]:enabled')) return;
+onPicture(async (event, file) => {
+  if ($("kinds").hidden || !document.querySelector('#kinds [value="photos"]:enabled')) return;
   event.preventDefault();
   if (kind !== "photos") await choose("photos");
   await sheets.photos.take(file);
-}
+});
 
 for (const one of Object.values(sheets)) {
   one.addEventListener("change", ({ detail }) => history.add({ ink: detail }));
@@ -313,14 +316,6 @@ for (const one of Object.values(sheets)) {
   one.addEventListener("lift", () => one === sheet && recognise());
 }
 $("kinds").onchange = ({ target }) => choose(target.value);
-document.addEventListener("paste", (event) => takePhoto(event, event.clipboardData));
-for (const name of ["dragover", "dragleave", "drop"]) {
-  document.addEventListener(name, (event) => {
-    $("paper-box").classList.toggle("over", name === "dragover");
-    if (name === "dragover") event.preventDefault();
-    if (name === "drop") takePhoto(event, event.dataTransfer);
-  });
-}
 document.addEventListener("keydown", shortcut);
 $("clear").onclick = () => sheet.clear();
 $("undo").onclick = () => undo();
@@ -338,7 +333,9 @@ $("replay").onclick = () => {
 takeTokenFromAddress();
 setUpDialogs(() => task?.id ?? null, { attempt, openTask, newTask });
 await attempt(async () => {
-  const { kinds = ["drawings"] } = await api.about();
+  const about = await api.about();
+  const kinds = about.role ? ["drawings"] : (about.kinds ?? ["drawings"]);
+  role = about.role ?? null;
   $("kinds").hidden = kinds.length < 2;
   for (const radio of document.querySelectorAll("#kinds input")) {
     radio.disabled = radio.parentElement.hidden = !kinds.includes(radio.value);
@@ -346,8 +343,9 @@ await attempt(async () => {
   const last = kept.get(KIND);
   turnTo(kinds.includes(last) ? last : "drawings");
 });
-await choose(kind);
-await attempt(() => showSamples(useSample));
+if (role) await watchClass(role, { attempt, grow });
+else await choose(kind);
+if (role !== "phone") await attempt(() => showSamples(useSample));
 await attempt(showAbout);
 if (!classes.size && !calm() && !kept.get(SEEN)) playIntro();
 kept.set(SEEN, "yes");

@@ -1,10 +1,10 @@
 /* The memory: a card for every class with its drawings. */
 
-import { $, make, plural } from "./dom.js";
+import { $, calm, make, plural } from "./dom.js";
 import { counted, KINDS } from "./kinds.js";
 
 /** Show examples {id, label, picture, text} of a kind. `on` holds the actions add(label), forget(id), forgetClass(label). */
-export function showMemory(examples, kind, on, fresh = null) {
+export function showMemory(examples, kind, on, fresh = []) {
   const { one } = KINDS[kind];
   const classes = new Map();
   for (const example of examples) {
@@ -38,7 +38,7 @@ function card(label, examples, place, one, on, fresh) {
     onclick: () => on.forgetClass(label),
   });
   const name = make("bdi", { textContent: label, title: label });
-  const thumbs = examples.map((example, i) => thumb(example, i, one, on, example.id === fresh));
+  const thumbs = examples.map((example, i) => thumb(example, i, one, on, fresh.includes(example.id)));
   const item = make(
     "li",
     { class: "class", dataset: { label } },
@@ -78,6 +78,22 @@ export function markSources(label, sources) {
   for (const element of document.querySelectorAll(".class")) {
     element.classList.toggle("chosen", label !== null && element.dataset.label === label);
   }
+}
+
+/** The drawing moves from the paper, at `start`, to its place in memory. */
+export function fly({ id, picture }, start, kind) {
+  const target = thumbOf(id);
+  if (!target || !picture || calm()) return;
+  const end = target.getBoundingClientRect();
+  const image = Object.assign(new Image(), { src: picture, className: "flying" });
+  if (kind === "drawings" && matchMedia("(prefers-color-scheme: dark)").matches) image.style.filter = "invert(1)";
+  Object.assign(image.style, { left: `${end.left}px`, top: `${end.top}px`, width: `${end.width}px`, height: `${end.height}px` });
+  document.body.append(image);
+  const from = `translate(${start.left - end.left}px, ${start.top - end.top}px) scale(${start.width / end.width})`;
+  image.style.transformOrigin = "0 0";
+  image
+    .animate([{ transform: from }, { transform: "none" }], { duration: 520, easing: "cubic-bezier(.3,.7,.2,1)" })
+    .finished.finally(() => image.remove());
 }
 
 export function thumbOf(id) {

@@ -121,3 +121,19 @@ export class Photo extends EventTarget {
     this.dispatchEvent(new Event(name));
   }
 }
+
+/** Call work(event, file) with every picture that is dropped or pasted anywhere. */
+export function onPicture(work) {
+  const take = (event, data) => {
+    const file = [...(data?.files ?? [])].find(({ type }) => type.startsWith("image/"));
+    if (file) work(event, file);
+  };
+  document.addEventListener("paste", (event) => take(event, event.clipboardData));
+  for (const name of ["dragover", "dragleave", "drop"]) {
+    document.addEventListener(name, (event) => {
+      $("paper-box").classList.toggle("over", name === "dragover");
+      if (name === "dragover") event.preventDefault();
+      if (name === "drop") take(event, event.dataTransfer);
+    });
+  }
+}
