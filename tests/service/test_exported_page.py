@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from browser import answer, chromium, labels, launched, open_page, teach
+from browser import ANSWERED, answer, chromium, labels, launched, open_page, teach
 from kit import circle, cross
 
 from csn import building
@@ -285,3 +285,31 @@ def test_what_a_page_cannot_carry_is_refused():
         page_model(of(reads=(3, 32, 32)))
     with pytest.raises(ValueError, match="PrototypicalNetwork cannot be exported"):
         page_model(building.build("prototypical", reads=(1, 28, 28), way=3))
+
+
+RESIZE = """(side) => {
+  const { style } = document.getElementById("paper");
+  [style.width, style.height] = [side, side];
+}"""
+
+
+def test_a_canvas_of_no_size_draws_nothing_and_breaks_nothing(page):
+    teach(page, "moon", circle())
+    teach(page, "kiss", cross())
+    box = page.locator("#paper").bounding_box()
+    assert box is not None
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in circle(0.02)[0]]
+    page.evaluate(RESIZE, "0")
+    page.dispatch_event("#paper", "pointerdown", {"clientX": 200, "clientY": 200, "button": 0, "pointerType": "mouse"})
+    assert page.is_hidden("#clear"), "nothing was drawn"
+    page.evaluate(RESIZE, "")
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:-1]:
+        page.mouse.move(*place, steps=2)
+    page.evaluate(RESIZE, "0")  # under the pen
+    page.mouse.move(*places[-1], steps=2)
+    page.mouse.up()
+    page.wait_for_selector(ANSWERED)
+    assert page.inner_text("#verdict-label") == "moon"
+    page.evaluate(RESIZE, "")

@@ -121,23 +121,26 @@ export class Ink extends EventTarget {
 
   #place(event) {
     const { left, top, width } = this.canvas.getBoundingClientRect();
-    return [(event.clientX - left) / width, (event.clientY - top) / width];
+    return width ? [(event.clientX - left) / width, (event.clientY - top) / width] : null; // paper of no size has no places
   }
 
   #down(event) {
     if (this.#pen !== null || (event.pointerType === "mouse" && event.button !== 0)) return;
-    event.preventDefault(); // prevents text selection; the focus is set explicitly
+    const point = this.#place(event);
+    if (!point) return;
+    event.preventDefault(); // avoid selecting text; the focus is set below
     this.canvas.focus({ preventScroll: true, focusVisible: false });
     this.#hideNib();
     this.#pen = event.pointerId;
     this.canvas.setPointerCapture(event.pointerId);
-    this.#begin(this.#place(event));
+    this.#begin(point);
   }
 
   #move(event) {
     if (event.pointerId !== this.#pen) return;
     const events = event.getCoalescedEvents?.() ?? [];
-    for (const part of events.length ? events : [event]) this.strokes.at(-1).push(this.#place(part));
+    const points = (events.length ? events : [event]).map((part) => this.#place(part));
+    this.strokes.at(-1).push(...points.filter(Boolean));
     this.draw();
     this.#say("move");
   }
