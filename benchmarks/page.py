@@ -1,0 +1,104 @@
+"""The exported page while one draws: from a movement of the pen to the answer that it asks for, and between answers.
+
+Chromium opens the page from a file, with a sample alphabet in its memory, and a mouse draws circles. A movement asks if
+no answer is on its way and the last one was asked for long enough ago (100 ms, or twice what the last answer took).
+
+    python benchmarks/page.py [--model characters] [--seconds 10] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import Page, sync_playwright
+
+from csn.cli.main import main as csn
+from csn.engine.checkpoint import write_atomically
+from csn.engine.origin import origin
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+STEP = 16  # ms between movements
+MEASURE = """
+  window.took = [];
+  let moved = 0, asked = null;
+  addEventListener("pointermove", ({ timeStamp }) => (moved = timeStamp), true);
+  addEventListener("pointerdown", () => (asked = null), true);
+  const { toBlob } = HTMLCanvasElement.prototype; // the drawing becomes a picture: the question begins
+  HTMLCanvasElement.prototype.toBlob = function (...rest) { asked ??= moved; toBlob.apply(this, rest); };
+  addEventListener("DOMContentLoaded", () => {
+    const answer = document.getElementById("answer");
+    new MutationObserver(() => {
+      if (asked === null || !answer.classList.contains("live")) return;
+      took.push([asked, performance.now()]);
+      asked = null;
+    }).observe(answer, { attributes: true, childList: true, subtree: true });
+  });
+"""
+
+
+def draw(page: Page, seconds: float) -> np.ndarray:
+    """When each answer was asked for and when it was shown, (answers, 2) in milliseconds."""
+    page.locator("#empty-samples .sample").first.click()
+    page.locator(".thumb").nth(15).wait_for()
+    box = page.locator("#paper").bounding_box()
+    assert box is not None
+    until, turn = time.monotonic() + seconds, 0.0
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 0.5 * box["height"])
+    page.mouse.down()
+    while time.monotonic() < until:
+        turn += 0.08
+        x, y = 0.5 + 0.3 * math.cos(turn), 0.5 + 0.3 * math.sin(turn)
+        page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        page.wait_for_timeout(STEP)
+    page.mouse.up()
+    return np.array(page.evaluate("took"))
+
+
+def measured(model: str, seconds: float) -> np.ndarray:
+    """The same, of a page that was exported for it."""
+    browser = next(filter(None, map(shutil.which, NAMES)), None)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        file = Path(folder) / "page.html"
+        csn(["export", model, "--to", "page", "--out", str(file)])
+        opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        page = opened.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+        page.set_default_timeout(120_000)
+        page.add_init_script(MEASURE)
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready]", state="attached")
+        found = draw(page, seconds)
+        opened.close()
+    return found
+
+
+def main() -> None:
+    """Measure and print; with --out also a JSON file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="characters")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    load = os.getloadavg()[0]
+    times = measured(options.model, options.seconds)
+    waits, between = times[:, 1] - times[:, 0], np.diff(times[:, 1])
+    row: dict[str, Any] = {"answers": len(times), "load": load, "least_ms": float(waits.min())}
+    for share in (50, 95):
+        row[f"p{share}_ms"] = float(np.percentile(waits, share))
+        row[f"between_p{share}_ms"] = float(np.percentile(between, share))
+    print(json.dumps(row, indent=1))
+    if options.out:
+        result = {"benchmark": "page", "seconds": options.seconds, "row": row, **origin("benchmarks/page.py")}
+        write_atomically(options.out, (json.dumps(result, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
