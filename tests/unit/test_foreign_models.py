@@ -154,7 +154,7 @@ def test_an_optimizer_of_another_form_is_refused(run: Path, name: str, capsys: p
 def test_headers_that_are_no_header(tmp_path: Path, header: str) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(safetensors.torch.save({"a": torch.zeros(1)}, metadata={"csn": header}))
-    with pytest.raises(ValueError, match="truncated or no csn checkpoint"):
+    with pytest.raises(ValueError, match="truncated or not a csn checkpoint"):
         load_checkpoint(path)
 
 
