@@ -25,11 +25,11 @@ def test_what_is_said_of_streaming_is_in_its_file():
     [found], page = content("streaming")["rows"], " ".join(scaling.PAGE.read_text(encoding="utf-8").split())
     for said in (
         f"{found['images']:,} JPEG images ({found['megabytes on disk']} MB",
-        f"in {found['seconds to list']:.0f} seconds",
+        f"took {found['seconds to list']:.0f} seconds",
         f"{100 * found['share of time waiting']:.1f} % of its time",
-        f"{found['processor seconds of the workers']:.1f} seconds of the processor where the loop took "
-        f"{found['processor seconds of the loop']:.0f}",
-        f"{found['megabytes of memory after 5 steps']:,} MB after 5 steps, {found['most']:,} MB at most",
+        f"the workers used {found['processor seconds of the workers']:.1f} seconds of processor time, and the loop "
+        f"{found['processor seconds of the loop']:.0f}.",
+        f"{found['megabytes of memory after 5 steps']:,} MB after 5 steps and at most {found['most']:,} MB",
     ):
         assert said in page, said
 

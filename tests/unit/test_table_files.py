@@ -88,7 +88,8 @@ def test_the_table_of_the_ablations_has_a_picture_for_each_data_set(tmp_path, mo
     results, said = tmp_path / "ablation", list[str]()
     own, changed = (plan("ablation", rows=["baseline"], changes=changes) for changes in ((), ["train.clip=8"]))
     stand_in = plan("ablation", rows=["adacnn-32-df"], data="/my/pets")
-    cells = [own[0], changed[0], *stand_in[:2], *plan("ablation", rows=["adacnn-df", "raw beta"])]
+    pets = [next(cell for cell in stand_in if cell.arm == arm) for arm in ("baseline", "raw beta")]
+    cells = [own[0], changed[0], *pets, *plan("ablation", rows=["adacnn-df", "raw beta"])]
     paths = [write_result(cell, tmp_path) for cell in cells]
     (results / "broken.json").write_text("{")
     table = table_files(results, skip=said.append)
