@@ -29,7 +29,7 @@ pytest.importorskip("onnxscript", reason="ONNX is an extra: pip install csn[onnx
 onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is an extra: pip install csn[onnx]")
 from csn.export.onnx import export_onnx  # noqa: E402
 
-WAY, VOCABULARY, STEPS = 4, 30, 6
+WAY, VOCABULARY, STEPS = 4, 30, 4
 SHAPES = {"cnn": (1, 12, 12), "resnet": (3, 16, 16), "ffn": (6,), "lstm": (STEPS,)}
 CASES = list(itertools.product(SHAPES, ("df", "gradient")))
 QUERIES, AT_ONCE = 2000, 1000

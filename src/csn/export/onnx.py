@@ -29,7 +29,7 @@ from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 OPSET = 18
 STEPS = 32  # steps of a sentence
-SUPPORT, QUERIES = 4, 3  # examples for tracing; the graph takes any number
+COUNTS = (19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # of examples for tracing; the graph takes any number
 
 
 def export_onnx(
@@ -64,8 +64,8 @@ def export_onnx(
 
 
 def _programs(model: CSN, shape: tuple[int, ...], facts: Mapping[str, Any]) -> dict[str, bytes]:
-    support, queries = (_some_inputs(model, count, shape) for count in (SUPPORT, QUERIES))
-    labels = torch.arange(SUPPORT) % model.way
+    support, queries = (_some_inputs(model, count, shape) for count in _free_counts(model, shape))
+    labels = torch.arange(len(support)) % model.way
     describe, predict = DescribeGraph(model), PredictGraph(model)
     keys, *values = (part.detach() for part in describe(support, labels))
     layers = [f"values_{t}" for t in range(len(values))]
@@ -202,6 +202,16 @@ def input_shape(model: CSN, steps: int = STEPS) -> tuple[int, ...]:
     if steps < 2:
         raise ValueError(f"sentences need at least 2 steps, got {steps}: give the number of steps of your inputs")
     return (steps,)
+
+
+def _free_counts(model: CSN, shape: tuple[int, ...]) -> list[int]:
+    """Numbers of support examples and queries for tracing.
+
+    Neither is a size of an input or a parameter: torch takes sizes that are equal for one size, and a graph traced with
+    3 queries of 3 colours would take 3 queries only.
+    """
+    taken = {*shape, model.way, *(size for parameter in model.parameters() for size in parameter.shape)}
+    return [count for count in COUNTS if count not in taken][:2]
 
 
 def _some_inputs(model: CSN, count: int, shape: tuple[int, ...]) -> Tensor:
