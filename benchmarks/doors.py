@@ -40,8 +40,8 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import task_accuracies
 from csn.engine.optimizing import build_optimizer
 from csn.engine.origin import origin
+from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.run import new_trainer
-from csn.engine.train import StepReport, ValidationReport
 from csn.episode import Examples
 from csn.learner import FewShotLearner, InputSpec
 from csn.service.app import create_app

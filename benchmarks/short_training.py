@@ -11,8 +11,8 @@ import torch
 
 from csn.config import Config
 from csn.data.source import Dataset
+from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.run import new_trainer
-from csn.engine.train import StepReport, ValidationReport
 
 
 @dataclass

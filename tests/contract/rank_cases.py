@@ -22,7 +22,8 @@ from csn.data.varied import VariedSource
 from csn.engine.distributed import Ranks, connected
 from csn.engine.language import LanguageTrainer
 from csn.engine.pretrain import PretrainTrainer
-from csn.engine.train import StepReport, Trainer, TrainingLoop
+from csn.engine.reports import StepReport
+from csn.engine.train import Trainer, TrainingLoop
 from csn.learner import FewShotLearner
 from csn.networks.cnn import CNNOptions
 from csn.networks.graft import graft

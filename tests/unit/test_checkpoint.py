@@ -24,7 +24,8 @@ from csn.engine.checkpoint import (
     save_checkpoint,
     write_atomically,
 )
-from csn.engine.train import StepReport, Trainer, model_tensors
+from csn.engine.reports import StepReport
+from csn.engine.train import Trainer, model_tensors
 from csn.networks.cnn import CNNOptions
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7), "c.d": torch.tensor([True, False])}

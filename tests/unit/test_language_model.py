@@ -21,7 +21,8 @@ from csn.data.text.sentences import text_dataset
 from csn.data.text.toy_language import load_toy_language, toy_text
 from csn.engine.checkpoint import load_checkpoint
 from csn.engine.language import LanguageTrainer
-from csn.engine.train import StepReport, ValidationReport, model_tensors
+from csn.engine.reports import StepReport, ValidationReport
+from csn.engine.train import model_tensors
 from csn.episode import Examples
 from csn.networks.sentences import UNKNOWN
 

@@ -19,8 +19,8 @@ from csn.data.registry import load_data
 from csn.data.text.toy_language import load_toy_language
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.log import read_log
+from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.run import new_trainer, open_run
-from csn.engine.train import StepReport, ValidationReport
 from csn.learner import InputSpec
 from csn.plots.episodes import learning_curve
 

@@ -23,8 +23,9 @@ from csn.data.text.running import RunningText
 from csn.engine.distributed import Ranks, connected, is_restarted
 from csn.engine.log import run_log
 from csn.engine.placement import placed
+from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.run import has_run, new_trainer
-from csn.engine.train import Outcome, StepReport, TrainingLoop, ValidationReport
+from csn.engine.train import Outcome, TrainingLoop
 
 
 def train(options: argparse.Namespace) -> int:

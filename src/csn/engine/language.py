@@ -20,7 +20,8 @@ from csn.config import TrainConfig
 from csn.data.source import EpisodeSource
 from csn.data.text.running import RunningText
 from csn.engine.evaluate import evaluate, summarise
-from csn.engine.train import StepReport, TrainingLoop, ValidationReport
+from csn.engine.reports import StepReport, ValidationReport
+from csn.engine.train import TrainingLoop
 from csn.networks.sentences import PAD
 
 BATCHES_SORTED = 50  # the sentences of this many batches are sorted by length together

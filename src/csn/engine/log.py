@@ -12,7 +12,8 @@ from typing import Any
 
 from csn.engine.checkpoint import write_atomically
 from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
-from csn.engine.train import LOG_EVERY, Listener, StepReport, TrainingLoop, ValidationReport
+from csn.engine.reports import Listener, StepReport, ValidationReport
+from csn.engine.train import LOG_EVERY, TrainingLoop
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:

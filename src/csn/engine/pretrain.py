@@ -29,7 +29,8 @@ from csn.data.images.augment import augmented, share_of_step
 from csn.data.source import ClassExamples, EpisodeSource
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from csn.engine.models import checked_about
-from csn.engine.train import Listener, Outcome, StepReport, TrainingLoop, ValidationReport
+from csn.engine.reports import Listener, StepReport, ValidationReport
+from csn.engine.train import Outcome, TrainingLoop
 from csn.learner import FewShotLearner
 from csn.networks.precision import convolving_in
 

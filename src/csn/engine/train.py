@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ from csn.engine.evaluate import evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
 from csn.engine.models import UNBUILT
 from csn.engine.optimizing import build_optimizer, check_counts, learning_rate
+from csn.engine.reports import Listener, StepReport, ValidationReport
 from csn.episode import Episode
 from csn.learner import EpisodeOutput, FewShotLearner
 
@@ -42,30 +43,6 @@ LOG_EVERY = 100  # tasks
 SAVE_EVERY = 300.0  # seconds of training that a power cut may cost; every validation saves too
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
-
-
-class StepReport(NamedTuple):
-    """One training step: the tasks seen so far, and the loss and accuracy of this step."""
-
-    tasks: int
-    loss: float
-    accuracy: float
-
-
-class ValidationReport(NamedTuple):
-    """One validation: the tasks seen so far, the accuracy with its interval, and whether it is the best so far.
-
-    perplexity: a language model's perplexity, by which its best checkpoint is chosen; None for other learners.
-    """
-
-    tasks: int
-    accuracy: float
-    interval: float
-    best: bool
-    perplexity: float | None = None
-
-
-Listener = Callable[[StepReport | ValidationReport], None]
 
 
 class TrainingLoop(ABC):

@@ -5,7 +5,7 @@
     images/ train.csv ...  one folder of images and a CSV (file, class) per split, as Ravi and Larochelle's lists
     list.csv               one CSV (file, class, split), files beside it
 
-Each of the first three may be a folder or a zip archive. Nothing is decoded here.
+Each of the first three may be a folder or a zip archive. This module decodes no image.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
     ignored = sorted({member.name for member in members} - {member.name for member in wanted})
     by_name = {member.name: member for member in _without_root(wanted)}
     pictures = [member for member in by_name.values() if not member.name.lower().endswith(".csv")]
-    lists = _lists(by_name)
-    if set(lists) == set(SPLITS):
+    if set(lists := _lists(by_name)) == set(SPLITS):
         rows = [row for split in SPLITS for row in read_csv(_read(by_name[lists[split]]), lists[split], split=split)]
         first = by_name[lists["train"]]
         if first.place.member is None:
