@@ -96,7 +96,7 @@ def main() -> None:
         row[f"between_p{share}_ms"] = float(np.percentile(between, share))
     print(json.dumps(row, indent=1))
     if options.out:
-        result = {"benchmark": "page", "seconds": options.seconds, "row": row, **origin("benchmarks/page.py")}
+        result = {"benchmark": "page", "seconds": options.seconds, "rows": [row], **origin("benchmarks/page.py")}
         write_atomically(options.out, (json.dumps(result, indent=1) + "\n").encode())
 
 
