@@ -69,7 +69,7 @@ def test_fewer_ways_more_shots_and_hard_attention_than_trained() -> None:
 
 
 def test_resuming_equals_never_having_stopped(monkeypatch) -> None:
-    monkeypatch.setattr("csn.core.shortcuts.products._choice", "torch")  # two processes may find another one faster
+    monkeypatch.setattr("csn.core.shortcuts.products._probed", "torch")  # two processes may find another one faster
     train("--tasks", "20", "--set", "train.validate_every=10", out="whole")
     script = [sys.executable, "-c", _STOPPED_AFTER_10]
     assert subprocess.run(script, check=False).returncode == 130
@@ -89,7 +89,7 @@ from csn.data.registry import DataEntry
 from csn.core.shortcuts import products
 from csn.data.images.strokes import load_strokes
 from csn.engine import train
-products.choose("torch")
+products._probed = "torch"
 small = load_strokes(alphabets=5, characters=8)
 registry.DATASETS["strokes"] = DataEntry("", lambda _: small)
 step = train.Trainer._step

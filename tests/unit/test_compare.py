@@ -93,7 +93,7 @@ def test_what_is_up_to_date_is_used_again_and_another_budget_is_refused(capsys: 
     before = {path: path.read_bytes() for path in Path("side/prototypical").glob("*.*")}
     capsys.readouterr()
     assert run("prototypical", "siamese", *FEW, "--out", "side") == 0
-    assert "prototypical: trained before" in capsys.readouterr().out
+    assert "prototypical: already trained" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in before} == before
     assert run("prototypical", *FEW[2:], "--tasks", "12", "--out", "side") == 2
     assert "another number of tasks" in capsys.readouterr().err

@@ -110,7 +110,7 @@ def test_check_reports_and_counts(own: Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["data", "check", "pets"]) == 0
     said = capsys.readouterr().out
     assert "10 x 12 (252)" in said
-    assert "resized to 84 x 84" in said
+    assert "resizes them to 84 x 84" in said
     write(own, {"pet00/cut.jpg": photograph(1)[:700], "pet00/readme.md": b"", "pet99/only.png": photograph(2)})
     assert cli.main(["data", "check", "pets", "--image-size", "16"]) == 1
     said = capsys.readouterr().out

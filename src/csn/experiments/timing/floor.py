@@ -104,7 +104,7 @@ def step_times(
     steps: Mapping[Contender, Step],
     repeats: int,
     seconds: float = 0.15,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
 ) -> dict[Contender, list[float]]:
     """Seconds of a step of each contender, one number per repeat.
 
@@ -112,8 +112,9 @@ def step_times(
         steps: what is timed.
         repeats: rounds in which the contenders take turns.
         seconds: that a repeat lasts per contender.
-        clock: wall time, or `time.process_time` where other processes share the machine.
+        clock: wall time by default; `time.process_time` where other processes share the machine.
     """
+    clock = clock or time.perf_counter
     counts = {}
     for contender, step in steps.items():
         step()
