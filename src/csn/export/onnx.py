@@ -139,7 +139,6 @@ class _Positional(nn.Module):
 def _with_backward(graph: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     """The graph with its backward pass (eq. 5) written out as forward operations."""
     from torch._decomp import get_decompositions
-    from torch.fx.experimental import _config
     from torch.fx.experimental.proxy_tensor import make_fx
 
     aten = torch.ops.aten
@@ -162,10 +161,7 @@ def _with_backward(graph: nn.Module, inputs: tuple[Tensor, ...]) -> nn.Module:
     wanted = {name: parameter.requires_grad for name, parameter in graph.named_parameters()}
     try:
         graph.requires_grad_(False)
-        # Otherwise sizes that are equal while tracing, such as three queries and three channels, count as one size.
-        with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]
-            traced = make_fx(graph, decomposition_table=table, tracing_mode="symbolic", _allow_non_fake_inputs=True)
-            return traced(*inputs)
+        return make_fx(graph, decomposition_table=table, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*inputs)
     finally:
         for name, parameter in graph.named_parameters():
             parameter.requires_grad_(wanted[name])
