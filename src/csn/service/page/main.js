@@ -194,6 +194,7 @@ async function teach(label) {
 
 /** Change the memory, show it, and offer an undo in a message. */
 const change = (work, said = null) => attempt(async () => {
+  asking?.abort(); // it would be answered from a memory that changes
   await refresh(await work());
   const step = role ? null : history.add({ memory: true }); // in a class the latest change may be somebody else's
   if (said) toast(said, step ? { action: ["Undo", () => undo(step)] } : {});
@@ -216,9 +217,9 @@ function undo(step = history.last) {
     return;
   }
   attempt(async () => {
-    const seen = await api.undo(task.id);
+    asking?.abort();
+    await refresh(await api.undo(task.id));
     if (step?.ink) sheet.restore(step.ink);
-    await refresh(seen);
     await recognise();
   });
 }

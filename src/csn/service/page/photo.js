@@ -11,6 +11,7 @@ export class Photo extends EventTarget {
   element = $("photo-choose");
   #url = null;
   #stream = null;
+  #turn = 0; // filming that was asked for in an earlier turn no longer counts
 
   constructor(failed) {
     super();
@@ -60,7 +61,8 @@ export class Photo extends EventTarget {
 
   /** Release the camera. */
   stop() {
-    for (const track of this.#stream?.getTracks() ?? []) track.stop();
+    this.#turn += 1;
+    release(this.#stream);
     this.#stream = null;
     $("camera-view").srcObject = null;
     $("camera-view").hidden = true;
@@ -68,17 +70,24 @@ export class Photo extends EventTarget {
   }
 
   async #film() {
+    const [view, turn] = [$("camera-view"), (this.#turn += 1)];
+    let stream;
     try {
-      this.#stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+      stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
     } catch {
       this.failed("This page cannot use a camera. Choose a file instead.");
       return;
     }
+    if (turn !== this.#turn) {
+      release(stream); // the user went on before the camera was ready
+      return;
+    }
+    this.#stream = stream;
     this.#put(null);
-    $("camera-view").hidden = false;
-    $("camera-view").srcObject = this.#stream;
-    await $("camera-view").play();
+    view.hidden = false;
+    view.srcObject = stream;
     $("camera").textContent = "Take it";
+    await view.play().catch(() => {}); // stopped before the first picture
   }
 
   async #shoot() {
@@ -120,6 +129,10 @@ export class Photo extends EventTarget {
   #say(name) {
     this.dispatchEvent(new Event(name));
   }
+}
+
+function release(stream) {
+  for (const track of stream?.getTracks() ?? []) track.stop();
 }
 
 /** Call work(event, file) with every picture that is dropped or pasted anywhere. */
