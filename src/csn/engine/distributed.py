@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from csn.engine.batch_norm import normalise_over_all_ranks
+from csn.engine.batch_norm import gathered, normalise_over_all_ranks
 from csn.engine.checkpoint import load_checkpoint
 
 T = TypeVar("T")
@@ -86,9 +86,7 @@ class Ranks:
         """Each value added up over all ranks."""
         if self.is_alone:
             return list(values)
-        summed = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(summed)
-        return summed.tolist()
+        return gathered(torch.tensor(values, dtype=torch.float64)).sum(0).tolist()
 
     def stopped(self, should_stop: bool) -> bool:
         """Whether any rank was asked to stop."""
