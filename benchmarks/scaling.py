@@ -104,13 +104,13 @@ def modelled(fixed: float, each: float, size: float, link: tuple[float, float], 
 
 def measurements(repeats: int, count: int) -> dict[str, Any]:
     """Seconds and processor seconds of a step, each arrangement measured in turn and again."""
-    arrangements = ((1, 1, 8), (1, 2, 8), (2, 1, 8), (4, 1, 8), (1, 1, 1))
+    arrangements = ((1, 1, 8), (1, 2, 8), (2, 1, 8), (4, 1, 8), (1, 1, 1), (1, 1, 32), (2, 1, 32))
     taken: dict[tuple[int, int, int], dict[str, list[float]]]
     taken = {arrangement: {"seconds": [], "processor": []} for arrangement in arrangements}
     size = 0
     for _ in range(repeats):
         for (world, threads, tasks), found_so_far in taken.items():
-            found = measured(world, threads, tasks, count if tasks > 1 else 4 * count)
+            found = measured(world, threads, tasks, max(4, 8 * count // tasks))
             for kind, all_of_them in found_so_far.items():
                 all_of_them.append(TYPICAL[kind](found[kind]))
             size = found["bytes"]
@@ -144,13 +144,13 @@ def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
 
 def lines_of(content: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
     """The cells of the table of what was measured, and of the modelled one; heads first."""
-    base = content["rows"][0]
+    alone = {row["tasks"]: row for row in content["rows"] if (row["processes"], row["threads"]) == (1, 1)}
     heads = ["processes", "threads each", "tasks a step", "ms a step", "speed", "ms of each process's core", "speed"]
     measured_lines = [heads]
     for row in content["rows"]:
         cells = [str(row[name]) for name in ("processes", "threads", "tasks")]
         for kind in ("seconds", "processor"):
-            cells += [f"{1000 * row[kind]:.0f}", f"{base[kind] / row[kind]:.2f}x" if row["tasks"] == 8 else ""]
+            cells += [f"{1000 * row[kind]:.0f}", f"{alone[row['tasks']][kind] / row[kind]:.2f}x"]
         measured_lines.append(cells)
     paper = [["cluster", "link", "a process is", "tasks a step", "speed (model)"]]
     for row in content["model"]:
