@@ -73,14 +73,16 @@ class _Normalised(torch.autograd.Function):
             y = (x - _each(mean, x)) * _each(scale, x) + _each(bias, x)
             found = torch.autograd.grad(y, (x, weight, bias), gradients[0], create_graph=True)
             return found[0], found[1], found[2], None
-        # First the gradients for a constant mean and variance; below, what the mean and the variance add to them.
-        of_x, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
-            gradients[0], x, weight, mean, variance, None, None, False, ctx.eps, [True, True, True]
+        _, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+            gradients[0], x, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
         )
         bias_sum, weight_sum = gathered(torch.stack([of_bias, of_weight])).sum(0) / count
+        # dL/dx is a line in dL/dy and x: dL/dy counts as for a constant mean and variance, the rest is what x moves.
         spread = (variance + ctx.eps).rsqrt()
-        slope = -weight * spread.square() * weight_sum
-        of_x.addcmul_(x, _each(slope, x)).sub_(_each(weight * spread * bias_sum + slope * mean, x))
+        scale = weight * spread
+        slope = -scale * spread * weight_sum
+        of_x = torch.addcmul(_each(-scale * bias_sum - slope * mean, x), gradients[0], _each(scale, x))
+        of_x.addcmul_(x, _each(slope, x))
         return of_x, of_weight, of_bias, None
 
 
