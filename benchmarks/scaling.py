@@ -56,12 +56,13 @@ TYPICAL = {"seconds": statistics.median, "processor": min}
 FASTER = (1, 100)  # than a core of this machine: a core, and what a GPU is taken to be
 
 
-def steps(tasks: int, count: int, threads: int) -> dict[str, Any]:
+def steps(tasks: int, count: int, threads: int, norm: str) -> dict[str, Any]:
     """Seconds and processor seconds of each of so many steps of this rank, and the bytes of its gradients."""
     torch.set_num_threads(threads)
     with connected() as ranks, tempfile.TemporaryDirectory() as scratch:
         config = load_preset(PRESET, "plus")
         config = merge(config, {"data": {"name": "strokes", "way": 5, "shot": 1, "queries": 5}})
+        config = merge(config, {"network": {"norm": norm}})
         config = merge(config, {"train": {"tasks_per_step": tasks, "tasks": 10**6}})
         data = load_data("strokes")
         sources = [EpisodeSource(data, split, way=5, shot=1, queries=5, seed=0) for split in ("train", "val")]
@@ -79,7 +80,7 @@ def steps(tasks: int, count: int, threads: int) -> dict[str, Any]:
         return {"seconds": seconds[WARM_UP:], "processor": processor[WARM_UP:], "bytes": size}
 
 
-def measured(world: int, threads: int, tasks: int, count: int) -> dict[str, Any]:
+def measured(norm: str, world: int, threads: int, tasks: int, count: int) -> dict[str, Any]:
     """What rank 0 of a fresh group of processes measures."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -87,7 +88,7 @@ def measured(world: int, threads: int, tasks: int, count: int) -> dict[str, Any]
     shared = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if world > 1:
         shared |= {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    program = [sys.executable, __file__, "--measure", str(tasks), str(count), str(threads)]
+    program = [sys.executable, __file__, "--measure", norm, str(tasks), str(count), str(threads)]
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {} for rank in range(world)]
     processes = [subprocess.Popen(program, env={**shared, **rank}, stdout=subprocess.PIPE) for rank in ranks]
     said = [process.communicate()[0] for process in processes]
@@ -104,28 +105,35 @@ def modelled(fixed: float, each: float, size: float, link: tuple[float, float], 
 
 def measurements(repeats: int, count: int) -> dict[str, Any]:
     """Seconds and processor seconds of a step, each arrangement measured in turn and again."""
-    arrangements = ((1, 1, 8), (1, 2, 8), (2, 1, 8), (4, 1, 8), (1, 1, 1), (1, 1, 32), (2, 1, 32))
-    taken: dict[tuple[int, int, int], dict[str, list[float]]]
+    plain = ((1, 1, 8), (2, 1, 8), (1, 1, 32), (2, 1, 32))
+    arrangements = [("batch", *one) for one in (*plain, (1, 2, 8), (4, 1, 8), (1, 1, 1))]
+    arrangements += [("group", *one) for one in plain]
+    taken: dict[tuple[str, int, int, int], dict[str, list[float]]]
     taken = {arrangement: {"seconds": [], "processor": []} for arrangement in arrangements}
     size = 0
     for _ in range(repeats):
-        for (world, threads, tasks), found_so_far in taken.items():
-            found = measured(world, threads, tasks, max(4, 8 * count // tasks))
+        for (norm, world, threads, tasks), found_so_far in taken.items():
+            found = measured(norm, world, threads, tasks, max(4, 8 * count // tasks))
             for kind, all_of_them in found_so_far.items():
                 all_of_them.append(TYPICAL[kind](found[kind]))
             size = found["bytes"]
     rows = [
-        {"processes": world, "threads": threads, "tasks": tasks}
+        {"norm": norm, "processes": world, "threads": threads, "tasks": tasks}
         | {kind: TYPICAL[kind](values) for kind, values in found_so_far.items()}
         | {"all": found_so_far}
-        for (world, threads, tasks), found_so_far in taken.items()
+        for (norm, world, threads, tasks), found_so_far in taken.items()
     ]
     return {"rows": rows, "bytes": size}
 
 
+def alone_in(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of one process of one thread, by the norm and the tasks of a step."""
+    return {(row["norm"], row["tasks"]): row for row in rows if (row["processes"], row["threads"]) == (1, 1)}
+
+
 def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
     """Speed against one process of the same kind, for more tasks in a step and more processes than there are here."""
-    alone_with = {row["tasks"]: row["processor"] for row in rows if (row["processes"], row["threads"]) == (1, 1)}
+    alone_with = {tasks: row["processor"] for (norm, tasks), row in alone_in(rows).items() if norm == "batch"}
     eight, one = alone_with[8], alone_with[1]
     each = (eight - one) / 7
     fixed = max(one - each, 0.0)
@@ -144,13 +152,23 @@ def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
 
 def lines_of(content: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
     """The cells of the table of what was measured, and of the modelled one; heads first."""
-    alone = {row["tasks"]: row for row in content["rows"] if (row["processes"], row["threads"]) == (1, 1)}
-    heads = ["processes", "threads each", "tasks a step", "ms a step", "speed", "ms of each process's core", "speed"]
+    alone = alone_in(content["rows"])
+    heads = [
+        "norm",
+        "processes",
+        "threads each",
+        "tasks a step",
+        "ms a step",
+        "speed",
+        "ms of each process's core",
+        "speed",
+    ]
     measured_lines = [heads]
     for row in content["rows"]:
-        cells = [str(row[name]) for name in ("processes", "threads", "tasks")]
+        cells = [str(row[name]) for name in ("norm", "processes", "threads", "tasks")]
+        base = alone[row["norm"], row["tasks"]]
         for kind in ("seconds", "processor"):
-            cells += [f"{1000 * row[kind]:.0f}", f"{alone[row['tasks']][kind] / row[kind]:.2f}x"]
+            cells += [f"{1000 * row[kind]:.0f}", f"{base[kind] / row[kind]:.2f}x"]
         measured_lines.append(cells)
     paper = [["cluster", "link", "a process is", "tasks a step", "speed (model)"]]
     for row in content["model"]:
@@ -163,7 +181,7 @@ def filled(page: str, content: dict[str, Any]) -> str:
     """The page with both tables."""
     tables = []
     for heads, *rows in lines_of(content):
-        rule = ["---" if head in ("cluster", "link") else "---:" for head in heads]
+        rule = ["---" if head in ("cluster", "link", "norm") else "---:" for head in heads]
         tables.append("\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows)))
     new = f"{BEGIN}{tables[0]}\n\n{tables[1]}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: new, page, flags=re.DOTALL)
@@ -176,10 +194,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--page", action="store_true", help="only write the tables into docs/distributed.md")
-    parser.add_argument("--measure", type=int, nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        print(json.dumps(steps(*options.measure)))
+        norm, *numbers = options.measure
+        print(json.dumps(steps(*map(int, numbers), norm)))
         return
     if options.page:
         content = json.loads(options.out.read_text(encoding="utf-8"))

@@ -37,6 +37,9 @@ def test_what_is_said_of_streaming_is_in_its_file():
 def test_the_model_by_hand():
     """Two processes halve the tasks, and pass half of the bytes on twice."""
     assert scaling.modelled(1.0, 2.0, 8.0, (4.0, 0.25), 2, 10) == 1.0 + 2.0 * 5 + 2 * (1.0 + 0.25)
-    rows = [{"processes": 1, "threads": 1, "tasks": tasks, "processor": 1.0 + 2.0 * tasks} for tasks in (8, 1)]
+    rows = [
+        {"norm": "batch", "processes": 1, "threads": 1, "tasks": tasks, "processor": 1.0 + 2.0 * tasks}
+        for tasks in (8, 1)
+    ]
     [first, *_] = scaling.model(rows, 0)
     assert (first["tasks"], round(first["speed"], 2)) == (8, round((1 + 16) / (1 + 2), 2))
