@@ -116,7 +116,7 @@ def measure_timing(plan: Plan, *, on_progress: Callable[[str], None] | None = No
             peak = peak_memory(plan.benches[name], each, phase, threads=plan.threads)
             rows[name, each]["peak_mb"][phase], rows[name, each]["added_mb"][phase] = peak
         how = {"repeats": plan.repeats, "quick": plan.quick, "clock": plan.clock, "time": MEANING}
-        return {**content, **how, **origin()}
+        return {**content, **how, **origin("python benchmarks/timing.py")}
     finally:
         torch.set_num_threads(before)
 
