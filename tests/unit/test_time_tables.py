@@ -348,3 +348,15 @@ def description(picture: bytes) -> str:
     """What a picture says that it shows."""
     with Image.open(io.BytesIO(picture)) as opened:
         return str(opened.info.get("Description"))
+
+
+def test_the_page_has_the_medians_at_the_size_of_the_paper():
+    """Appendix B: 84 x 84 images, 32 filters."""
+    found = json.loads((ROOT / "results/benchmarks/timing-84/timing.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/results/cost.md").read_text(encoding="utf-8").partition("## At the paper's size")[2]
+    names = {"adacnn-df": "adaCNN, direct feedback", "adacnn-gradient": "adaCNN, error gradient"}
+    names |= {"metanet": "MetaNet", "maml": "MAML"}
+    for row in found["rows"]:
+        if row["learner"] in names:
+            train, inference = (f"{row['time'][phase][1]:.2f}" for phase in PHASES)
+            assert f"| {names[row['learner']]} | {train} | {inference} |" in page
