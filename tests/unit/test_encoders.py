@@ -55,7 +55,7 @@ def test_photographs_have_the_vectors_of_the_reference():
     encoder = named("photos", "cpu").call
     steps = torch.linspace(-2, 2, 224)
     x = torch.stack([steps[:, None] * steps[None, :], steps[:, None].expand(224, 224), steps[None, :].expand(224, 224)])
-    found = encoder.features(x[None])[0]
+    found = encoder.network(x[None])[0].detach()
     torch.testing.assert_close(found[REFERENCE_PLACES], torch.tensor(REFERENCE), atol=2e-5, rtol=1e-4)
     assert found.shape == (1280,)
 

@@ -7,13 +7,13 @@ nothing is downloaded at run time. Each batch normalisation is folded into the c
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from csn.classifier.encoders.packages import package_file
 from csn.classifier.inputs import open_image, to_rgb
@@ -29,54 +29,92 @@ HEAD = HeadOptions(scale=5.0, sharpness=1.0, decay=0.3, centre=True)  # chosen o
 
 
 class PhotoEncoder:
-    """A list of photographs -> (photographs, 1280) vectors."""
+    """A list of photographs -> (photographs, 1280) vectors. `network` is the network itself, a module."""
 
     fingerprint = f"EfficientNet-Lite0 {SHA256}"
     size = SIZE
 
     def __init__(self, device: str = "cpu") -> None:
         file = package_file(PACKAGE, "models/efficientnet-lite0-57934424.pth", "photographs", EXTRA, SHA256)
-        stored = torch.load(file, map_location="cpu", weights_only=True)
+        self.network = PhotoNetwork(torch.load(file, map_location="cpu", weights_only=True)).eval().to(device)
         self.device = device
-        self.layers = {"stem": _folded(stored, "_conv_stem", "_bn0"), "head": _folded(stored, "_conv_head", "_bn1")}
-        for block in range(BLOCKS):
-            for layer, norm in (("_expand_conv", "_bn0"), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2")):
-                if f"_blocks.{block}.{layer}.weight" in stored:
-                    self.layers[f"{block}{layer}"] = _folded(
-                        stored, f"_blocks.{block}.{layer}", f"_blocks.{block}.{norm}"
-                    )
-        self.layers = {name: (w.to(device), b.to(device)) for name, (w, b) in self.layers.items()}
 
+    @torch.inference_mode()
     def __call__(self, photographs: Sequence[Any]) -> np.ndarray:
         """(b, 1280) vectors. A photograph may be given as the path of its file."""
+        found: Tensor = self.network(self.pixels(photographs))
+        return found.cpu().numpy()
+
+    def pixels(self, photographs: Sequence[Any]) -> Tensor:
+        """What the network reads: (b, 3, 224, 224), normalised."""
         opened = (open_image(item) if isinstance(item, os.PathLike) else item for item in photographs)
         pixels = np.stack([to_rgb(photograph, SIDE) for photograph in opened])
         x = torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2).float().div_(255)
-        x = (x - x.new_tensor(MEAN).view(3, 1, 1)) / x.new_tensor(SCALE).view(3, 1, 1)
-        return self.features(x).cpu().numpy()
+        return (x - x.new_tensor(MEAN).view(3, 1, 1)) / x.new_tensor(SCALE).view(3, 1, 1)
 
-    @torch.inference_mode()
-    def features(self, x: Tensor) -> Tensor:
-        """Normalised pixels (b, 3, 224, 224) -> (b, 1280), the last layer averaged over positions."""
-        x = self._convolved(x.contiguous(memory_format=torch.channels_last), "stem", 2).clamp_(0, 6)
-        for block in range(BLOCKS):
-            before, stride = x, 2 if block in HALVING else 1
-            if block > 0:
-                x = self._convolved(x, f"{block}_expand_conv").clamp_(0, 6)
-            x = self._convolved(x, f"{block}_depthwise_conv", stride).clamp_(0, 6)
-            x = self._convolved(x, f"{block}_project_conv")
-            if x.shape == before.shape:
-                x = x + before
-        return self._convolved(x, "head").clamp_(0, 6).mean((2, 3))
 
-    def _convolved(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
-        """A convolution that keeps or halves height and width. Uneven padding puts the larger part last."""
-        weight, bias = self.layers[name]
-        pad = weight.shape[-1] - stride
-        if stride == 2:
-            x = F.pad(x, (pad // 2, pad - pad // 2) * 2)
-        groups = x.shape[1] // weight.shape[1]
-        return F.conv2d(x, weight, bias, stride, 0 if stride == 2 else pad // 2, groups=groups)
+class PhotoNetwork(nn.Module):
+    """EfficientNet-Lite0 up to its last layer, averaged over positions: normalised pixels (b, 3, h, w) -> (b, 1280).
+
+    Args:
+        stored: The weights of the package, by their names there.
+    """
+
+    def __init__(self, stored: dict[str, Tensor]) -> None:
+        super().__init__()
+        self.stem = _convolution(*_folded(stored, "_conv_stem", "_bn0"), stride=2)
+        self.blocks = nn.Sequential(*(Block(stored, block) for block in range(BLOCKS)))
+        self.head = _convolution(*_folded(stored, "_conv_head", "_bn1"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, 3, h, w) -> (b, 1280)."""
+        x = self.stem(x.contiguous(memory_format=torch.channels_last))
+        found: Tensor = self.head(self.blocks(x)).mean((2, 3))
+        return found
+
+
+class Block(nn.Module):
+    """Widen, convolve each channel, narrow; the input is added where the shape stays (Sandler et al., 2018).
+
+    Args:
+        stored: The weights of the package.
+        block: Which of the blocks it is, from 0.
+    """
+
+    def __init__(self, stored: dict[str, Tensor], block: int) -> None:
+        super().__init__()
+        at, stride = f"_blocks.{block}.", 2 if block in HALVING else 1
+        self.expand: nn.Module = nn.Identity()
+        if block > 0:
+            self.expand = _convolution(*_folded(stored, f"{at}_expand_conv", f"{at}_bn0"))
+        self.depthwise = _convolution(*_folded(stored, f"{at}_depthwise_conv", f"{at}_bn1"), stride=stride)
+        self.project = _convolution(*_folded(stored, f"{at}_project_conv", f"{at}_bn2"), activated=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, channels, h, w) -> (b, new channels, new h, new w)."""
+        y: Tensor = self.project(self.depthwise(self.expand(x)))
+        return y + x if y.shape == x.shape else y
+
+
+def _convolution(weight: Tensor, bias: Tensor, *, stride: int = 1, activated: bool = True) -> nn.Sequential:
+    """A convolution that keeps or halves height and width, then ReLU6. Uneven padding puts the larger part last.
+
+    A weight with one input channel is depthwise.
+    """
+    outputs, inputs, side, _ = weight.shape
+    groups = outputs if inputs == 1 else 1
+    pad = side - stride
+    conv = nn.Conv2d(
+        inputs * groups, outputs, side, stride, 0 if stride == 2 else pad // 2, groups=groups, device="meta"
+    )
+    conv.weight, conv.bias = nn.Parameter(weight), nn.Parameter(bias)
+    parts: OrderedDict[str, nn.Module] = OrderedDict()
+    if stride == 2:
+        parts["pad"] = nn.ZeroPad2d((pad // 2, pad - pad // 2) * 2)
+    parts["conv"] = conv
+    if activated:
+        parts["act"] = nn.ReLU6(inplace=True)
+    return nn.Sequential(parts)
 
 
 def _folded(stored: dict[str, Tensor], layer: str, norm: str) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from csn.classifier.encoders.packages import package_file, require
 from csn.core.repeated import HeadOptions
@@ -24,11 +24,25 @@ EXTRA = "sentences"
 LAYERS, HEADS, SIZE, EPSILON = 6, 12, 384, 1e-12
 PIECES = 256  # the model was trained on at most this many; the rest of a text is ignored
 CHARACTERS = 30_000  # 256 pieces never have more characters, so the rest need not be split into pieces
+PAD = 0  # the word piece after the end of a text
+NAMES = {  # of the package's weights -> of the modules here
+    "embeddings.word_embeddings": "pieces",
+    "embeddings.position_embeddings": "places",
+    "embeddings.token_type_embeddings": "segment",
+    "embeddings.LayerNorm": "norm",
+    "encoder.layer": "layers",
+    "attention.self.": "",
+    "attention.output.dense": "joined",
+    "attention.output.LayerNorm": "norm1",
+    "intermediate.dense": "widen",
+    "output.dense": "narrow",
+    "output.LayerNorm": "norm2",
+}
 HEAD = HeadOptions(decay=0.03)  # chosen on five domains of CLINC150
 
 
 class SentenceEncoder:
-    """A list of sentences -> (sentences, 384) vectors of length 1."""
+    """A list of sentences -> (sentences, 384) vectors of length 1. `network` is the network itself, a module."""
 
     fingerprint = f"all-MiniLM-L6-v2 {SHA256}"
     size = SIZE
@@ -36,7 +50,7 @@ class SentenceEncoder:
     def __init__(self, device: str = "cpu") -> None:
         tokenizers = require("tokenizers", "sentences", EXTRA)
         weights = package_file(PACKAGE, "model/model.safetensors", "sentences", EXTRA, SHA256)
-        self.weights = {name: w.to(device) for name, w in safetensors.torch.load_file(weights).items()}
+        self.network = SentenceNetwork.opened(safetensors.torch.load_file(weights)).to(device)
         self.pieces = tokenizers.Tokenizer.from_file(
             str(package_file(PACKAGE, "model/tokenizer.json", "sentences", EXTRA))
         )
@@ -50,36 +64,64 @@ class SentenceEncoder:
         return self.vectors(sentences).cpu().numpy()
 
     def vectors(self, sentences: Sequence[str]) -> Tensor:
-        """(b, 384): the last layer averaged over word pieces and scaled to length 1. Gradients reach `weights`."""
+        """(b, 384) vectors of length 1. Gradients reach the parameters of `network`."""
+        found: Tensor = self.network(self.ids(sentences))
+        return found
+
+    def ids(self, sentences: Sequence[str]) -> Tensor:
+        """What the network reads: (b, s) word pieces, PAD after the end of the shorter sentences."""
         found: list[Any] = self.pieces.encode_batch([sentence[:CHARACTERS] for sentence in sentences])
-        ids = torch.tensor([one.ids for one in found], device=self.device)
-        mask = torch.tensor([one.attention_mask for one in found], device=self.device, dtype=torch.bool)
-        x = self._embedded(ids)
-        for layer in range(LAYERS):
-            x = self._layer(x, mask, f"encoder.layer.{layer}.")
+        return torch.tensor([one.ids for one in found], device=self.device)
+
+
+class SentenceNetwork(nn.Module):
+    """all-MiniLM-L6-v2: word pieces (b, s), PAD after the end -> (b, 384) vectors of length 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces, self.places, self.segment = (
+            nn.Embedding.from_pretrained(torch.empty(rows, SIZE), freeze=False) for rows in (30522, 512, 2)
+        )
+        self.norm = nn.LayerNorm(SIZE, EPSILON)
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+
+    @classmethod
+    def opened(cls, stored: dict[str, Tensor]) -> SentenceNetwork:
+        """The network with the weights of the package, by their names there."""
+        named = {}
+        for name, weight in stored.items():
+            for theirs, ours in NAMES.items():
+                name = name.replace(theirs, ours)
+            named[name] = weight
+        with torch.device("meta"):  # no weights are drawn
+            network = cls().eval()
+        network.load_state_dict({name: named[name] for name in network.state_dict()}, assign=True)
+        return network
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The last layer averaged over word pieces and scaled to length 1: (b, s) -> (b, 384)."""
+        mask = ids != PAD
+        x = self.pieces(ids) + self.places.weight[: ids.shape[1]]
+        x = self.norm(x + self.segment.weight[0])  # there is one segment
+        for layer in self.layers:
+            x = layer(x, mask)
         kept = mask.unsqueeze(-1).to(x.dtype)
         return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
 
-    def _embedded(self, ids: Tensor) -> Tensor:
-        """The sum of word, position and segment embeddings (there is one segment type): (b, s) -> (b, s, 384)."""
-        w = self.weights
-        x = w["embeddings.word_embeddings.weight"][ids]
-        x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
-        return self._norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
 
-    def _layer(self, x: Tensor, mask: Tensor, at: str) -> Tensor:
-        """Self-attention over the pieces of a sentence, then an MLP on each: (b, s, 384) -> (b, s, 384)."""
-        q, k, v = (
-            self._linear(x, f"{at}attention.self.{part}").unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            for part in ("query", "key", "value")
-        )
+class Layer(nn.Module):
+    """Self-attention over the pieces of a sentence, then an MLP on each (Vaswani et al., 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.joined = (nn.Linear(SIZE, SIZE) for _ in range(4))
+        self.widen, self.act, self.narrow = nn.Linear(SIZE, 4 * SIZE), nn.GELU(), nn.Linear(4 * SIZE, SIZE)
+        self.norm1, self.norm2 = nn.LayerNorm(SIZE, EPSILON), nn.LayerNorm(SIZE, EPSILON)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """(b, s, 384), (b, s) true where there is a piece -> (b, s, 384)."""
+        q, k, v = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
         read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :]).transpose(1, 2).flatten(2)
-        x = self._norm(x + self._linear(read, f"{at}attention.output.dense"), f"{at}attention.output.LayerNorm")
-        wide = F.gelu(self._linear(x, f"{at}intermediate.dense"))
-        return self._norm(x + self._linear(wide, f"{at}output.dense"), f"{at}output.LayerNorm")
-
-    def _linear(self, x: Tensor, name: str) -> Tensor:
-        return F.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
-
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, (SIZE,), self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], EPSILON)
+        x = self.norm1(x + self.joined(read))
+        found: Tensor = self.norm2(x + self.narrow(self.act(self.widen(x))))
+        return found
