@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from csn.experiments.records.files import read_results
+from csn.experiments.records.files import read_results, result_paths
 from csn.experiments.records.published import published
 from csn.experiments.records.statistics import by_seed
 
@@ -42,7 +42,7 @@ def of_tasks(accuracies: np.ndarray) -> str:
 @functools.cache
 def what_the_files_say() -> frozenset[str]:
     """Every accuracy, its mean over seeds, and every difference of two on the same tasks."""
-    folders = {path.parent for path in (ROOT / "results").rglob("*.json")}
+    folders = {path.parent for path in result_paths(ROOT / "results")}
     on_same_tasks = defaultdict(list)
     for seeds in (seeds for folder in folders for seeds in by_seed(read_results(folder))):
         accuracies = np.array([each.content["accuracies"][each.learner] for each in seeds])

@@ -14,10 +14,11 @@ from csn.cli import main as cli
 from csn.config import load_preset
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import fill, marked_pages
-from csn.experiments.records.files import read_results
+from csn.experiments.records.files import read_results, result_paths
 from csn.experiments.records.published import published
 from csn.experiments.records.result import changes_of
-from csn.experiments.records.verify import check_summary
+from csn.experiments.records.verify import check_summary, kept_checkpoint
+from csn.experiments.records.writing import checkpoint_sha256
 from csn.experiments.tables.exports import all_table_files, table_files
 from csn.presets import preset_names
 
@@ -71,8 +72,20 @@ def test_links_of_a_page_lead_to_files_that_are_there(page: Path) -> None:
 
 
 RESULTS = sorted(
-    path for path in (ROOT / "results").rglob("*.json") if "accuracies" in json.loads(path.read_text(encoding="utf-8"))
+    path for path in result_paths(ROOT / "results") if "accuracies" in json.loads(path.read_text(encoding="utf-8"))
 )
+
+
+def test_every_kept_checkpoint_is_that_of_its_results() -> None:
+    contents = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in RESULTS]
+    kept = {folder: [] for folder in sorted((ROOT / "results").glob("*/models/*"))}
+    for path, content in contents:
+        folder = kept_checkpoint(path, content)
+        if folder is not None:
+            assert content["trained"]["checkpoint_sha256"] == checkpoint_sha256(folder), path.name
+            kept[folder].append(path.name)
+    assert kept
+    assert all(kept.values()), "a checkpoint that no result file names"
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.engine.evaluate import Accuracy
+from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.result import Result
 from csn.experiments.records.statistics import by_seed, over_seeds, pooled
@@ -39,11 +39,14 @@ def accuracy_table(rows: Iterable[Result], page: Path) -> str:
 
 
 def grid_table(rows: Iterable[Result], page: Path) -> str:
-    """A line per model and a column per size of tasks: our accuracy, the paper's, and the training time."""
+    """A line per model and a column per size of tasks: our accuracy, the paper's, and the training time.
+
+    Results on a second draw of test tasks are left to the other tables.
+    """
     models: dict[str, dict[str, str]] = {}
     sizes: dict[str, tuple[Any, ...]] = {}
     of_cell: dict[tuple[str, str], Result] = {}
-    for seeds in by_seed(rows):
+    for seeds in by_seed(row for row in rows if row.test_seed == EVALUATION_SEED):
         result, size = seeds[0], seeds[0].tasks
         published = "".join(f"<br>{part}" for part in _published(seeds, "paper "))
         minutes = f"<br>{_minutes(seeds)}" if result.learner == TRAINED else ""

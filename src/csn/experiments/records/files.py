@@ -11,6 +11,12 @@ from csn.experiments.records.checks import problem_of_result
 from csn.experiments.records.result import Result
 
 FORMAT = 2  # of a result file
+MODELS = "models"  # a folder next to result files, with checkpoints that are kept for every reader
+
+
+def result_paths(folder: Path) -> list[Path]:
+    """The result files in a folder and those below it, in the order of their names."""
+    return sorted(path for path in folder.rglob("*.json") if MODELS not in path.relative_to(folder).parts)
 
 
 def read_results(folder: Path) -> list[Result]:
@@ -18,7 +24,7 @@ def read_results(folder: Path) -> list[Result]:
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder} of result files: make some with csn evaluate RUN --out FILE")
     results = []
-    for path in sorted(folder.rglob("*.json")):
+    for path in result_paths(folder):
         results += results_in(path)
     return sorted(results, key=lambda result: result.place)
 

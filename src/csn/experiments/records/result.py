@@ -159,9 +159,14 @@ class Result:
             parts.append(f"trained on {config['data']['way']}-way tasks")
         if not self.read_as_trained:
             parts.append(f"tested with {evaluation['attention']} attention")
-        if (seed := evaluation.get("seed", EVALUATION_SEED)) != EVALUATION_SEED:
-            parts.append(f"test tasks of seed {seed}")
+        if self.test_seed != EVALUATION_SEED:
+            parts.append(f"test tasks of seed {self.test_seed}")
         return ", ".join(parts)
+
+    @property
+    def test_seed(self) -> int:
+        """The seed of the test tasks."""
+        return int(self.content["evaluation"].get("seed", EVALUATION_SEED))
 
     @property
     def seed(self) -> int:

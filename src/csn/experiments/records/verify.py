@@ -14,10 +14,10 @@ from csn.data.source import Dataset
 from csn.engine.evaluate import Accuracy, evaluate, summarise
 from csn.engine.run import TrainedRun, check_vocabulary, open_run
 from csn.experiments.records.checks import TRAINED
+from csn.experiments.records.files import MODELS
 from csn.experiments.records.protocol import source_of
 from csn.experiments.records.writing import checkpoint_sha256, history_of
 
-MODELS = "models"  # a folder next to result files, with checkpoints that are kept for every reader
 SLACK = 1e-5  # accuracies are written with six digits
 
 

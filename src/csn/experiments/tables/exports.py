@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from csn.engine.evaluate import EVALUATION_SEED
 from csn.experiments.markdown import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
 from csn.experiments.records.checks import TRAINED
-from csn.experiments.records.files import results_in
+from csn.experiments.records.files import result_paths, results_in
 from csn.experiments.records.result import Result
 from csn.experiments.records.statistics import by_seed, over_seeds, pooled
 from csn.experiments.tables.arms import Arm, arms_of
@@ -38,7 +39,7 @@ def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, byte
         skip: Called with the reason if a file is left out.
     """
     found: list[Result] = []
-    for path in sorted(folder.rglob("*.json")):
+    for path in result_paths(folder):
         try:
             found += [result for result in results_in(path) if result.learner == TRAINED]
         except ValueError as error:
@@ -53,7 +54,8 @@ def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, byte
     else:
         found.sort(key=lambda result: result.place)
         files = {f"{name}.md": f"{accuracy_table(found, folder)}\n".encode()}
-        files |= {f"{name}.csv": accuracy_csv(found).encode()} | _pictures(name, found)
+        files |= {f"{name}.csv": accuracy_csv(found).encode()}
+        files |= _pictures(name, [result for result in found if result.test_seed == EVALUATION_SEED])
     return {folder / file: content for file, content in files.items()}
 
 
