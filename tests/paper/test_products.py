@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from csn.baselines.coordinates import CoordinateLSTM
 from csn.core.neurons import SHIFT_RULES
 from csn.core.shortcuts import products
-from csn.networks.recurrence import lstm_layer, pack
+from csn.networks.packing import pack
+from csn.networks.recurrence import lstm_layer
 
 needs_onednn = pytest.mark.skipif(not products._is_right(), reason="this torch has no oneDNN product to call")
 

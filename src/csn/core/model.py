@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, OverStem, leaf, treats_examples_alone
 from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, LayerInfo, write
+from csn.core.initialisation import guard, quieten
 from csn.core.memory import Attention, MemoryFunction, TaskMemory, log_scale
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
 from csn.core.parts import LearnerOptions, Parts, check_sizes
@@ -31,8 +32,6 @@ from csn.episode import (
 )
 from csn.learner import Encoded, FewShotLearner, ordinary
 
-GUARD_DRAWS = 32
-
 
 class CSN(FewShotLearner[TaskMemory]):
     """A network that shifts its own activations by values that it reads from a memory of the task's examples.
@@ -44,8 +43,8 @@ class CSN(FewShotLearner[TaskMemory]):
         conditioning: The kind of conditioning information: `DirectFeedback` (eq. 7) or `ErrorGradient` (eqs. 5-6).
         temperature: None for raw cosines as in eq. 3, or the initial value of a learned scale on them.
         attention: "soft" (eq. 3), or "hard" (appendix A).
-        guard: Start with a g whose shifts help (see `guard_initialisation`).
-        quiet: Start with a g that writes no shift where there is no error (see `quieten_initialisation`).
+        guard: Start with a g whose shifts help (see `csn.core.initialisation.guard`).
+        quiet: Start with a g that writes no shift where there is no error (see `csn.core.initialisation.quieten`).
         shifted: The layers that are shifted. The memory holds values for these layers only. Anything but "all" is an
             ablation.
         passes: How often the support is described. Each pass after the first describes the remaining error.
@@ -87,7 +86,7 @@ class CSN(FewShotLearner[TaskMemory]):
         if guard and not memory_function.weights()[0][0].is_meta:  # meta weights will be loaded: nothing to initialise
             self.guard_initialisation()
         if quiet and not memory_function.weights()[0][0].is_meta:
-            self.quieten_initialisation()
+            quieten(memory_function, conditioning)
 
     def describe(self, support: Examples, way: int | None = None) -> TaskMemory:
         """Run the description phase: write one memory row per support example."""
@@ -248,49 +247,9 @@ class CSN(FewShotLearner[TaskMemory]):
             betas = iter(memory.read(attention))
         return tuple(next(betas).flatten(0, 1) if shifted else None for shifted in self.shifted)
 
-    @torch.no_grad()
     def guard_initialisation(self) -> None:
-        """Draw g several times, keep the draw with the largest |d|, and scale it so that d >= 1.
-
-        d compares two values that g writes for a uniform prediction: the value at the output neuron of the example's
-        own class, minus the mean value at the other output neurons. About half of all draws have d < 0; they are
-        replaced by -g. Most of the others have a d so close to 0 that the signal drowns, because the attention of an
-        untrained f is nearly uniform. Training then stays at chance or starts late.
-
-        With direct feedback, this nearly uniform attention makes every hidden shift start as the mean of g(e) over the
-        classes. A draw with a negative mean is rejected, because every hidden ReLU(beta) would start dead.
-        """
-        g, C = self.memory_function, self.way
-        like = g.weights()[0][0]
-        own = torch.eye(C, dtype=torch.bool, device=like.device)
-        error = like.new_full((C, C), 1 / C) - own.to(like.dtype)  # y_hat - y of one example per class
-        info = self.conditioning.output_info(error[None])
-        # A one-layer g is linear, so its values of e sum to 0 over the classes, whatever its weights.
-        needs_life = isinstance(self.conditioning, DirectFeedback) and len(g.layers) > 1
-        best, start = 0.0, {}
-        for _ in range(GUARD_DRAWS):
-            values = info.values(g).dense()[0]
-            d = float(values[own].mean() - values[~own].mean())
-            if d < 0:
-                g.scale(-1)
-            if abs(d) > best and (not needs_life or bool(g(error).mean() > 0)):
-                best, start = abs(d), {name: tensor.clone() for name, tensor in g.state_dict().items()}
-            g.initialise()
-        g.load_state_dict(start)
-        g.scale(max(1, 1 / best))
-
-    @torch.no_grad()
-    def quieten_initialisation(self) -> None:
-        """Add a constant to g so that a neuron without an error is not shifted at first. d does not change.
-
-        The softmax layer starts at 0, so no gradient reaches the hidden layers, and g writes the same shift at each of
-        their neurons. The gradient of g sums over all of them. With tens of thousands of neurons, the first steps of
-        plain SGD overshoot, and g loses its helpful start for the softmax layer.
-        """
-        g = self.memory_function
-        bias = g.weights()[-1][1]
-        if bias is not None:  # without a bias, g maps a gradient of 0 to 0 already
-            bias -= g(self.conditioning.rest(g.weights()[0][0]))
+        """Start with a g whose shifts help (`csn.core.initialisation.guard`)."""
+        guard(self.memory_function, self.conditioning, self.way)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner
 from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient
+from csn.core.initialisation import GUARD_DRAWS
 from csn.core.memory import Attention, MemoryFunction, TaskMemory
-from csn.core.model import CSN, GUARD_DRAWS
+from csn.core.model import CSN
 from csn.core.neurons import ShiftedLayers
 from csn.episode import check_finite, check_same_tasks
 

@@ -1,7 +1,7 @@
 """adaLSTM: an LSTM with conditionally shifted neurons in the recurrence, and a softmax layer (sections 2.5 and 4.2).
 
-A layer's neurons are its memory cells at every step, (T, H): information comes from c_t, shifts go to h_t. Step t of a
-query is shifted by step t of the support; `align` says how sentences of unequal length lie on these steps.
+A layer's neurons are its memory cells at every step, (T, H). Information comes from c_t, and shifts go to h_t. Step t
+of the support shifts step t of a query; `align` says how sentences of unequal length lie on these steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise
 from csn.core.neurons import TANH, ShiftRule, shifted_logits
 from csn.core.parts import Kind, NetworkOptions, vocabulary_size
 from csn.learner import InputSpec
-from csn.networks.recurrence import Packing, lstm_layer, pack
+from csn.networks.packing import Packing, pack
+from csn.networks.recurrence import lstm_layer
 from csn.networks.sentences import (
     PAD,
     Alignment,
@@ -30,10 +31,10 @@ from csn.networks.sentences import (
 
 
 class LSTMLayer(nn.Module):
-    """Weights of one layer; gates are in the order o, i, f, v.
+    """Weights of one layer. Gates are in the order o, i, f, v.
 
-    He et al. (2015) for W of [x_t; h_{t-1}] as in appendix A; biases start at 0, but at 1 in the forget gate (the
-    default of the paper's framework).
+    W of [x_t; h_{t-1}] is initialised as He et al. (2015), as in appendix A. Biases start at 0, but at 1 in the forget
+    gate, which is the default of the paper's framework.
     """
 
     def __init__(self, inputs: int, units: int) -> None:
@@ -98,7 +99,7 @@ class LSTM(BaseLearner):
         return torch.cat([embedded, (x != PAD).unsqueeze(-1).to(embedded.dtype)], dim=-1)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
-        """Section 2.5 in every layer, and eq. 1, t = T, on top of h after the last word read."""
+        """Section 2.5 in every layer, then eq. 1, t = T, from h after the last word that is read."""
         examples, T, _ = features.shape
         packing = pack(features[..., -1] > 0)
         h = packing.packed(features)[:, :-1]
@@ -117,7 +118,7 @@ class LSTM(BaseLearner):
 
 
 class LSTMKey(nn.Module):
-    """A plain LSTM over the sentence; the key is a projection of its state after the last word it reads."""
+    """A plain LSTM over the sentence. The key is a projection of its state after the last word that it reads."""
 
     def __init__(
         self,
@@ -144,13 +145,13 @@ class LSTMKey(nn.Module):
 
 @dataclass(frozen=True)
 class SentenceNetworkOptions(NetworkOptions):
-    """What the networks for sentences have in common.
+    """The options that all networks for sentences share.
 
-    units: of every LSTM layer.
-    layers: of the LSTM, and of that of a key function of the same shape.
+    units: units of every LSTM layer.
+    layers: layers of the LSTM, also in a key function of the same shape.
     embedding: numbers in a word embedding.
-    embedding_dropout: rate on single numbers of the embeddings.
-    until: how far a sentence is read.
+    embedding_dropout: dropout rate on the word embeddings.
+    until: how far a sentence is read: to its "end" or its "blank".
     """
 
     reads: ClassVar[Kind] = "sentences"
@@ -171,11 +172,11 @@ class SentenceNetworkOptions(NetworkOptions):
 class LSTMOptions(SentenceNetworkOptions):
     """The networks of adaLSTM.
 
-    units: of every LSTM layer.
-    layers: of the LSTM, and of that of a key function of the same shape.
+    units: units of every LSTM layer.
+    layers: layers of the LSTM, also in a key function of the same shape.
     embedding: numbers in a word embedding.
-    embedding_dropout: rate on single numbers of the embeddings.
-    until: how far a sentence is read.
+    embedding_dropout: dropout rate on the word embeddings.
+    until: how far a sentence is read: to its "end" or its "blank".
     align: which steps of two sentences correspond.
     """
 

@@ -1,8 +1,7 @@
 """The recurrence of section 2.5: an LSTM layer with conditionally shifted neurons over sentences of unequal length.
 
-Words are packed: first the words at step s of all sentences that are still running, longest sentence first, then those
-at step s + 1, and so on. PAD steps are not computed at all: the state passes through them unchanged, and their gradient
-is 0.
+The words of all sentences are packed (csn.networks.packing). PAD steps are not computed: the state passes through them
+unchanged, and their gradient is 0.
 
 The loop over steps runs once, without an autograd graph. Three autograd nodes then provide its gradients: the
 projection of the inputs, `_RecurrentWeight` and `_Cell`. Autograd skips each node whose gradient is not needed. Eq. 5,
@@ -17,8 +16,6 @@ Shapes: `words` is the number of words in all sentences, `H` the units of a laye
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -29,55 +26,7 @@ from torch.autograd.function import once_differentiable
 from csn.core.neurons import SHIFT_RULES, ShiftRule
 from csn.core.precision import in_single, is_mixed
 from csn.core.shortcuts.products import Prepared, is_onednn_for, matmul
-
-
-@dataclass(frozen=True)
-class Packing:
-    """Maps the words of (examples, T) sentences to packed rows.
-
-    Args:
-        index: The place of each packed word in the flattened (examples * T), (words,).
-        counts: The number of sentences that are still running at each step.
-        carried: The packed row of the latest word at each place, (examples * T,). It is `words` before the first word.
-        last: The packed row of the last word of each sentence, (examples,).
-    """
-
-    index: Tensor
-    counts: tuple[int, ...]
-    carried: Tensor
-    last: Tensor
-
-    def steps(self) -> list[slice]:
-        """The packed rows of every step."""
-        ends = [sum(self.counts[: step + 1]) for step in range(len(self.counts))]
-        return [slice(end - count, end) for end, count in zip(ends, self.counts, strict=True)]
-
-    def packed(self, x: Tensor) -> Tensor:
-        """(examples, T, H) -> (words, H)."""
-        return _Packed.apply(x.flatten(0, 1), self.index).view(-1, x.shape[-1])
-
-    def previous(self, packed: Tensor) -> Tensor:
-        """The row of the same sentence one step earlier, for all rows after the first step."""
-        if self.counts[0] == self.counts[-1]:
-            return packed[: -self.counts[0]]
-        steps = self.steps()
-        return torch.cat([packed[:0], *(packed[a][: b.stop - b.start] for a, b in itertools.pairwise(steps))])
-
-
-def pack(real: Tensor) -> Packing:
-    """Pack sentences. `real` (examples, T) bool marks their words. Every sentence has at least one."""
-    examples = len(real)
-    lengths = real.sum(1)
-    seat = torch.empty_like(lengths)
-    seat[lengths.argsort(descending=True, stable=True)] = torch.arange(examples, device=real.device)
-    counts = (lengths[:, None] > torch.arange(int(lengths.max()), device=real.device)).sum(0)
-    starts = counts.cumsum(0) - counts
-    step = real.cumsum(1) - 1  # (examples, T): the step of the latest word, -1 before the first
-    carried = torch.where(step >= 0, starts[step.clamp_min(0)] + seat[:, None], int(lengths.sum()))
-    places = real.flatten().nonzero().squeeze(-1)
-    index = torch.empty_like(places)
-    index[carried.flatten()[places]] = places
-    return Packing(index, tuple(counts.tolist()), carried.flatten(), carried[:, -1])
+from csn.networks.packing import Packing, spread
 
 
 def lstm_layer(
@@ -190,7 +139,7 @@ class _Joined:
 def _run(
     products: _Added | _Joined, packing: Packing, beta: Tensor | None, rule: ShiftRule, *, keep_gates: bool
 ) -> _Record:
-    """The loop over steps."""
+    """Run the loop over steps. Later backward passes need its record."""
     words, H, like = len(packing.index), products.weight.shape[1], products.weight
     c, active, h = like.new_empty(words + 1, H), like.new_empty(words, H), like.new_empty(words, H)
     kept: list[Tensor] = []
@@ -222,25 +171,6 @@ def _tanh(x: Tensor, out: Tensor) -> Tensor:
     if x.device.type != "cpu":
         return torch.tanh(x, out=out)
     return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1)
-
-
-class _Packed(torch.autograd.Function):
-    """Selects rows of a table, each at most once. The backward pass can therefore copy gradients.
-
-    The backward pass of torch's own indexing adds them up.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
-        """(rows, H) -> (words, H)."""
-        ctx.index, ctx.rows = index, len(table)
-        return table.index_select(0, index)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Copy the gradients back to the selected rows. The other rows get 0."""
-        return _spread(outputs[0], ctx.index, torch.Size((ctx.rows, outputs[0].shape[1]))), None
 
 
 class _Projection(torch.autograd.Function):
@@ -350,11 +280,4 @@ class _Cell(torch.autograd.Function):
                 earlier.add_(prepared(factor))
         if dbeta is not None and shift is not None and ctx.rule == "squashed":
             dbeta.addcmul_(dbeta * shift, shift, value=-1)
-        return dz, dz, dbeta, _spread(cells, ctx.packing.index, ctx.cells), None, None, None, None
-
-
-def _spread(packed: Tensor | None, index: Tensor, shape: torch.Size) -> Tensor | None:
-    """Spread packed rows over the sentences: (words, H) -> (examples, T, H), 0 at PAD."""
-    if packed is None:
-        return None
-    return packed.new_zeros(shape).view(-1, shape[-1]).index_copy_(0, index, packed).view(shape)
+        return dz, dz, dbeta, spread(cells, ctx.packing.index, ctx.cells), None, None, None, None
