@@ -18,7 +18,8 @@ from csn.episode import Episode, Examples
 from csn.networks.encoded import EncodedFFN
 from csn.networks.lstm import LSTM, LSTMLayer
 from csn.networks.neighbours import NeighbourKey
-from csn.networks.recurrence import lstm_layer, pack
+from csn.networks.packing import pack
+from csn.networks.recurrence import lstm_layer
 from csn.networks.sentences import SentenceEncoder, aligned, read_until
 
 EXACT = {"rtol": 0, "atol": 1e-10}
@@ -234,7 +235,7 @@ def test_a_sentence_read_until_its_blank_ends_there(float64):
     cut = read_until(SENTENCES, "blank")
     assert [[word for word in row if word] for row in cut.tolist()] == [[5, 1], [4, 5, 9, 1], [1], [3, 4, 5, 1]]
     assert_close(cut[cut != 0], SENTENCES[cut != 0])  # no word has moved
-    with pytest.raises(ValueError, match="until their end or their blank, got 'middle'"):
+    with pytest.raises(ValueError, match="to their end or to their blank, got 'middle'"):
         read_until(SENTENCES, "middle")
     for network, reads in (
         (small(2), lambda until: LSTM(VOCABULARY, WAY, embedding=3, units=4, layers=2, until=until)),
@@ -258,7 +259,7 @@ def test_shapes_of_neurons():
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (tensor([[0, 0, 0]]), "without any word"),
+        (tensor([[0, 0, 0]]), "has no word"),
         (tensor([[0, 1, VOCABULARY]]), "another vocabulary"),
         (torch.rand(2, 3), "int64 word ids"),
     ],

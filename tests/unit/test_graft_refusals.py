@@ -19,7 +19,7 @@ def _seeded(float64: None) -> None:
 
 
 def test_a_stem_that_something_goes_around_is_refused():
-    with pytest.raises(ValueError, match=r"also uses .*shortcut"):
+    with pytest.raises(ValueError, match=r"also use .*shortcut"):
         graft(GroupResNet(), layers=["layers.1.act2", "fc"], way=WAY, key=flat_key(64), stem="layers.1.norm2")
     with pytest.raises(ValueError, match="not above the stem"):
         graft(GroupResNet(), layers=["layers.0.act2", "fc"], way=WAY, key=flat_key(64), stem="layers.1.norm1")
@@ -57,12 +57,12 @@ def test_check_separate_finds_what_mixes_examples():
 BAD = [
     (["act", "6"], r"unknown layer 'act'"),
     (["1", "4", "7"], r"unknown layer '7': There are 0, 1, 2, 3, 4, 5, 6"),
-    (["4", "1", "6"], r"'1' runs before '4'|'1' is used more than once in a pass, or after|name layers in the order"),
-    (["0", "6"], r"'0' \(Conv2d\) is no elementwise activation"),
+    (["4", "1", "6"], r"'1' runs before '4'|'1' runs more than once in a pass, or after|name layers in the order"),
+    (["0", "6"], r"'0' \(Conv2d\) is not an elementwise activation"),
     (["1", "1", "6"], "'1' is named twice"),
     (["1", "4"], "must be the output layer"),
     ([], "at least the output layer"),
-    (["1", "5"], r"gives \(80,\) numbers per example, way=3 needs \(3,\)"),
+    (["1", "5"], r"gives \(80,\) numbers per example, but way=3 needs \(3,\)"),
     (["conv*", "6"], r"no activation module has a name like 'conv\*'"),
 ]
 
@@ -105,7 +105,7 @@ def test_a_network_that_cannot_be_traced_is_refused():
 def test_a_module_that_is_used_twice_is_refused():
     act = nn.ReLU()
     network = nn.Sequential(nn.Linear(6, 5), act, nn.Linear(5, 5), act, nn.Linear(5, WAY))
-    with pytest.raises(ValueError, match="'1' is used more than once"):
+    with pytest.raises(ValueError, match="'1' runs more than once"):
         graft(network, layers=["1", "4"], way=WAY, key=flat_key(6))(vectors())
 
 

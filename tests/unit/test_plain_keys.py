@@ -29,7 +29,7 @@ def test_an_impossible_size_is_refused_with_the_right_one():
         FourBlocksOptions(size=64).build(CNNOptions(), InputSpec((3, 84, 84)))
     with pytest.raises(ValueError, match=r"images need 16 pixels"):
         FourBlocksOptions().build(CNNOptions(), InputSpec((1, 12, 12)))
-    with pytest.raises(ValueError, match=r"key.size is 3 x side x side pixels, got 400: e.g. 1200"):
+    with pytest.raises(ValueError, match=r"key.size must be 3 x side x side pixels, got 400: try 1200"):
         PixelsOptions().build(CNNOptions(), InputSpec((3, 84, 84)))
 
 

@@ -81,7 +81,7 @@ def test_the_residual_key_has_the_size_of_its_description():
     norms = 2 * (32 + 3 * (64 + 128 + 256))
     assert sum(p.numel() for p in key.parameters()) == convolutions + norms + (4 * 256 + 1) * 256
     assert key(torch.rand(3, 1, 28, 28)).shape == (3, 256)
-    with pytest.raises(ValueError, match=r"halves its images 3 times, and \(1, 7, 9\) are too small"):
+    with pytest.raises(ValueError, match=r"halves its images 3 times, so images of \(1, 7, 9\) are too small"):
         ResidualKey((1, 7, 9))
 
 
@@ -238,7 +238,7 @@ def test_views_are_averaged_in_evaluation_alone():
     viewed.eval()
     unit = [nn.functional.normalize(plain(moved_by(x, *side)), dim=-1) for side in ((0, 0), (1, 0), (-1, 0))]
     assert_close(viewed(x), sum(unit) / 3)
-    with pytest.raises(ValueError, match=r"0 to 4 sides \(key.views\), got 5"):
+    with pytest.raises(ValueError, match=r"key.views must be a number of sides from 0 to 4, got 5"):
         ResidualKey((1, 28, 28), views=5)
 
 

@@ -1,7 +1,7 @@
 """adaCNN: five 3x3 convolutions with ReLU and 2x2 max pooling, and a softmax layer (section 4.1).
 
 Conditionally shifted neurons are in 'the last four layers': convolutions 3 to 5 and the softmax. The neurons of a
-convolution are laid out (height, width, filters), the memory order of channels_last, so that no layer is ever copied.
+convolution have the order (height, width, filters). This is the memory order of channels_last, so no layer is copied.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ConvStack(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
+        """Pool before the ReLU, which then has a quarter of the work. Max pooling and ReLU commute."""
         h = channels_last(self.dropout(x))
         with convolving_in(self.precision, x.device):
             for convolution, norm in zip(self.convolutions, self.norms, strict=True):
@@ -229,11 +229,11 @@ class GroupNorm(nn.GroupNorm):
 
 
 def check_images(x: Tensor, image: tuple[int, int, int]) -> None:
-    """Raise ValueError unless x (examples, channels, h, w) are images of the given shape."""
+    """Raise ValueError unless x (examples, channels, h, w) holds images of the given shape."""
     if tuple(x.shape[1:]) != tuple(image):
         raise ValueError(
-            f"this network takes images of shape {tuple(image)}, got {tuple(x.shape[1:])}: resize them, or build it "
-            f"for this size"
+            f"this network takes images of shape {tuple(image)}, got {tuple(x.shape[1:])}: resize them, or build "
+            f"the network for this size"
         )
 
 
@@ -243,7 +243,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def pool(x: Tensor, ceil: bool = True) -> Tensor:
-    """2x2 max pooling. Five of them on 28x28 need the ceiling: 28-14-7-4-2-1."""
+    """2x2 max pooling that keeps odd rows and columns. Five poolings of 28x28 pixels need this: 28-14-7-4-2-1."""
     return F.max_pool2d(x, 2, ceil_mode=ceil)
 
 

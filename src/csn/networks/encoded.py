@@ -16,7 +16,7 @@ from csn.networks.sentences import SentenceEncoder, Until, check_sentences
 
 
 class EncodedFFN(BaseLearner):
-    """An encoder as the stem, which no task adapts, and an FFN with all layers adapted. Both are trained jointly.
+    """An encoder that no task adapts, and an FFN in which every layer is adapted. Both are trained jointly.
 
     Args:
         vocabulary: The number of words.
@@ -70,12 +70,12 @@ class EncodedFFN(BaseLearner):
 class EncodedFFNOptions(SentenceNetworkOptions):
     """The networks of LSTM + adaFFN.
 
-    units: of the encoder and of the FFN.
-    layers: of the encoder; the FFN has three.
+    units: units of the encoder and of the FFN.
+    layers: layers of the encoder; the FFN has three.
     embedding: numbers in a word embedding.
-    embedding_dropout: rate on single numbers of the embeddings.
-    until: how far the encoder reads a sentence.
-    dropout: rate on the inputs of every layer of the FFN.
+    embedding_dropout: dropout rate on the word embeddings.
+    until: how far the encoder reads a sentence: to its "end" or its "blank".
+    dropout: dropout rate on the input of every layer of the FFN.
     """
 
     name: ClassVar[str] = "lstm-ffn"

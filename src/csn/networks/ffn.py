@@ -16,7 +16,7 @@ from csn.learner import InputSpec
 
 
 class FFN(BaseLearner):
-    """a_t = W_t h_{t-1} + b_t; `layers` of them, the last one the output. Inputs of any shape are flattened."""
+    """a_t = W_t h_{t-1} + b_t in each of `layers` layers. The last layer is the output. Inputs are flattened."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FFN(BaseLearner):
         start_uniform(self.output)
 
     def check_input(self, x: Tensor) -> None:
-        """Any shape with the right number of numbers."""
+        """Accept examples of any shape that hold as many numbers as the network reads."""
         numbers = math.prod(x.shape[1:])
         if x.ndim < 2 or numbers != self.inputs:
             raise ValueError(
@@ -67,7 +67,7 @@ class FFN(BaseLearner):
 
 
 class MLPKey(nn.Module):
-    """A multi-layer perceptron with a linear output layer; inputs of any shape are flattened."""
+    """A multi-layer perceptron with a linear output layer. Inputs of any shape are flattened."""
 
     def __init__(self, inputs: int, *, size: int = 64, units: int = 128, layers: int = 3) -> None:
         super().__init__()
@@ -88,11 +88,11 @@ class MLPKey(nn.Module):
 
 @dataclass(frozen=True)
 class FFNOptions(NetworkOptions):
-    """The networks of adaFFN; inputs of any shape are flattened.
+    """The networks of adaFFN. Inputs of any shape are flattened.
 
-    units: of every hidden layer.
-    layers: with the output layer.
-    dropout: rate on the inputs of every layer of the base learner.
+    units: units of every hidden layer.
+    layers: number of layers, including the output layer.
+    dropout: dropout rate on the input of every layer of the base learner.
     """
 
     name: ClassVar[str] = "ffn"
@@ -104,7 +104,7 @@ class FFNOptions(NetworkOptions):
     dropout: float = 0.0
 
     def input_of(self, spec: InputSpec) -> int:
-        """How many numbers an example has."""
+        """The number of numbers in an example."""
         if spec.vocabulary is not None:
             raise ValueError("network ffn does not read sentences: choose lstm or lstm-ffn, or data with images")
         return math.prod(spec.shape)

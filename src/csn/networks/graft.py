@@ -80,7 +80,7 @@ class Grafted(BaseLearner):
         for name, module in modules.items():
             if isinstance(module, _BatchNorm):
                 module.register_forward_pre_hook(NormHook(self._owner, name).before)
-        self.training = network.training  # modules of the network stay in the mode that they are in
+        self.training = network.training  # modules of the network keep their mode
         self._freeze_statistics()
 
     def train(self, mode: bool = True) -> Grafted:
@@ -147,7 +147,7 @@ class LayerKey(nn.Module):
     def __init__(self, base: Grafted, name: str) -> None:
         super().__init__()
         self.name = name
-        self._base = (base,)  # no submodule: its parameters are the base learner's
+        self._base = (base,)  # a tuple hides the base from torch, which would count its parameters twice
         dict(base.network.named_modules())[name].register_forward_hook(KeyHook(base._owner, name).after)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -246,8 +246,8 @@ def check_separate(base: Grafted, x: Tensor) -> None:
     apart = float((together - alone).abs().max())
     if apart > 1e-4 * (1 + float(together.abs().max())):
         raise ValueError(
-            f"the network mixes the examples of a batch: alone, one has logits that differ by {apart:.2g}. Graft with "
-            f"frozen_statistics=True, use group norm, or put what mixes them below the first shifted layer"
+            f"the network mixes the examples of a batch: the logits of an example change by {apart:.2g} if it comes "
+            f"alone. Graft with frozen_statistics=True, use group norm, or mix below the first shifted layer only"
         )
 
 
@@ -272,7 +272,7 @@ def _expanded(network: nn.Module, names: Sequence[str]) -> list[str]:
             continue
         fitting = [other for other in modules if fnmatch.fnmatchcase(other, name) and _is_activation(modules[other])]
         if not fitting:
-            raise ValueError(f"no activation module has a name like {name!r}: there are {', '.join(modules)}")
+            raise ValueError(f"no activation module has a name like {name!r}: choose among {', '.join(modules)}")
         found += [other for other in fitting if other not in found]
     if len(found) != len(set(found)):
         twice = next(name for name in found if found.count(name) > 1)
@@ -281,14 +281,14 @@ def _expanded(network: nn.Module, names: Sequence[str]) -> list[str]:
         raise ValueError("layers must name at least the output layer")
     if is_elementwise(modules[found[-1]]):
         raise ValueError(
-            f"the last of the layers must be the output layer, which gives a number for each class, and {found[-1]!r} "
-            f"is an activation: add the output layer's name"
+            f"the last of the layers must be the output layer, which gives a number for each class, got the "
+            f"activation {found[-1]!r}: add the output layer's name"
         )
     return found
 
 
 def _is_activation(module: nn.Module) -> bool:
-    """Elementwise, and not the identity."""
+    """Whether a module is elementwise and not the identity."""
     if next(module.children(), None) is not None or isinstance(module, nn.Identity | _DropoutNd | _BatchNorm):
         return False
     return is_elementwise(module)

@@ -52,8 +52,8 @@ class Call:
 _CALL: contextvars.ContextVar[Call | None] = contextvars.ContextVar("csn_graft", default=None)
 
 
-class ReachedKey(Exception):  # noqa: N818 - it is no error
-    """The layer that serves as the key has run, so the layers above it can be skipped."""
+class ReachedKey(Exception):  # noqa: N818 - not an error
+    """Raised when the layer that serves as the key has run, so that the layers above it are skipped."""
 
 
 @contextmanager
@@ -96,8 +96,8 @@ class LayerHook(Hook):
         done = len(call.preactivations)
         if self.index < done:
             raise ValueError(
-                f"layer {self.name!r} is used more than once in a pass, or after {self.names[done - 1]!r}, which was "
-                f"named after it: give each use a module of its own, and name layers in the order in which they run"
+                f"layer {self.name!r} runs more than once in a pass, or after {self.names[done - 1]!r}, which was "
+                f"named after it: use one module for each use, and name layers in the order in which they run"
             )
         if self.index > done:
             raise ValueError(
@@ -110,7 +110,7 @@ class LayerHook(Hook):
         if a.ndim < 2 or a.shape[0] != call.examples:
             raise ValueError(
                 f"layer {self.name!r} has neurons of shape {tuple(a.shape)} for {call.examples} examples: the examples "
-                f"must come first (of attention layers, batch_first=True)"
+                f"must come first (attention layers need batch_first=True)"
             )
         return a
 
@@ -148,7 +148,7 @@ class ActivationHook(LayerHook):
         return (channels_first.clone() if getattr(module, "inplace", False) else channels_first, *arguments[1:])
 
     def after(self, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        """h = sigma(a) + sigma(beta), or an ablation; None leaves the output as it is."""
+        """Return h = sigma(a) + sigma(beta), or an ablation. None leaves the output unchanged."""
         call = self.call()
         beta = call.shifts[self.index] if call is not None and call.shifts is not None else None
         if call is None or beta is None:
@@ -158,7 +158,7 @@ class ActivationHook(LayerHook):
             beta = beta.movedim(-1, 1)
         if beta.shape != output.shape:
             raise ValueError(
-                f"layer {self.name!r} has neurons of shape {tuple(output.shape[1:])} now and had "
+                f"layer {self.name!r} has neurons of shape {tuple(output.shape[1:])}, but had "
                 f"{tuple(beta.shape[1:])} when the task was described: give examples of one size"
             )
         if self.rule == "squashed":
@@ -181,8 +181,8 @@ class OutputHook(LayerHook):
         a = self.begin(call, output)
         if a.shape != (call.examples, self.way):
             raise ValueError(
-                f"the output layer {self.name!r} gives {tuple(a.shape[1:])} numbers per example, way={self.way} needs "
-                f"({self.way},): put torch.nn.Linear(..., {self.way}) in its place"
+                f"the output layer {self.name!r} gives {tuple(a.shape[1:])} numbers per example, but way={self.way} "
+                f"needs ({self.way},): put torch.nn.Linear(..., {self.way}) in its place"
             )
         call.preactivations.append(a)
         beta = call.shifts[self.index] if call.shifts is not None else None
@@ -216,11 +216,11 @@ class KeyHook(Hook):
 
 
 def activation_of(name: str, module: nn.Module) -> Activation:
-    """Return sigma and sigma' of an elementwise module. A ReLU gets the exact shortcut for a sigma' of 0 or 1."""
+    """Return sigma and sigma' of an elementwise module. A ReLU gets the shortcut for a sigma' of 0 or 1."""
     if not is_elementwise(module):
         raise ValueError(
-            f"layer {name!r} ({type(module).__name__}) is no elementwise activation: name the activation after it, and "
-            f"the output layer last"
+            f"layer {name!r} ({type(module).__name__}) is not an elementwise activation: name the activation after it, "
+            f"and the output layer last"
         )
     if isinstance(module, nn.ReLU):
         return RELU
@@ -239,7 +239,7 @@ class Sigma:
         return self.module.forward(a.clone() if getattr(self.module, "inplace", False) else a)
 
     def derivative(self, a: Tensor) -> Tensor:
-        """sigma'(a) by autograd: of an elementwise function, the gradient of its sum."""
+        """sigma'(a) by autograd. For an elementwise function, it is the gradient of the sum of the outputs."""
         with torch.inference_mode(False), torch.enable_grad():
             a = a.detach().clone()
             a = a.float() if a.dtype in HALVES else a

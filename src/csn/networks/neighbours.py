@@ -1,4 +1,4 @@
-"""The key function of sentences that reads the words next to the blank (section 2.1.2): (examples, T) -> key."""
+"""A key function for sentences that reads the words next to the blank (section 2.1.2): (examples, T) -> key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from csn.networks.sentences import BLANK, PAD, UNKNOWN, WordEmbedding, check_sen
 class NeighbourKey(nn.Module):
     """A perceptron over the embeddings of the words next to the blank, `neighbours` on either side.
 
-    A neighbour beyond the end of the sentence is PAD, which has an embedding like any word.
+    A neighbour beyond the end of the sentence is PAD, which has an embedding like a word.
 
     Args:
         vocabulary: The number of words.
@@ -65,7 +65,7 @@ class NeighbourKey(nn.Module):
         return keys if self.context is None else keys + self.context(self._mean_of_others(x))
 
     def _mean_of_others(self, x: Tensor) -> Tensor:
-        """The mean embedding of the known words that are no neighbours; 0 where there are none. Dropout comes after."""
+        """The mean embedding of the known words that are not neighbours, or 0 if there are none. Dropout follows it."""
         steps = torch.arange(x.shape[1], device=x.device)
         distance = (steps - (x == BLANK).int().argmax(1, keepdim=True)).abs()
         counted = ((x > UNKNOWN) & (distance > self.neighbours)).to(self.embedding.weight.dtype)
@@ -74,14 +74,16 @@ class NeighbourKey(nn.Module):
 
 
 def neighbour_ids(x: Tensor, neighbours: int) -> Tensor:
-    """The words around the blank, wherever in the row it is: (examples, T) -> (examples, 2 * neighbours)."""
+    """Return the words around the blank, at any place in the row: (examples, T) -> (examples, 2 * neighbours)."""
     _check_blanks(x)
     return _words_around(x, neighbours)
 
 
 def _check_blanks(x: Tensor) -> None:
     if not bool(((x == BLANK).sum(1) == 1).all()):
-        raise ValueError(f"keys come from the blank's neighbours: every sentence needs exactly one blank (id {BLANK})")
+        raise ValueError(
+            f"keys are made of the blank's neighbours: every sentence needs exactly one blank (id {BLANK})"
+        )
 
 
 def _words_around(x: Tensor, neighbours: int) -> Tensor:
@@ -97,7 +99,7 @@ class NeighbourKeyOptions(KeyOptions):
 
     size: numbers in a key.
     neighbours: words on either side of the blank.
-    layers: of the perceptron.
+    layers: layers of the perceptron.
     """
 
     name: ClassVar[str] = "neighbours"
@@ -107,7 +109,7 @@ class NeighbourKeyOptions(KeyOptions):
     layers: int = 1
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> NeighbourKey:
-        """Its embeddings are its own, and of the network's size."""
+        """Build the key function. It has its own embeddings, as large as those of the network."""
         check_sizes(self, "size", "neighbours", "layers")
         vocabulary = vocabulary_size(spec, f"key {self.name}")
         if not isinstance(network, SentenceNetworkOptions):
@@ -123,11 +125,11 @@ class NeighbourKeyOptions(KeyOptions):
 
 @dataclass(frozen=True)
 class ContextKeyOptions(NeighbourKeyOptions):
-    """The same with the mean embedding of the sentence's other words.
+    """The key of the blank's neighbours, plus a map of the mean embedding of the sentence's other words.
 
     size: numbers in a key.
     neighbours: words on either side of the blank.
-    layers: of the perceptron.
+    layers: layers of the perceptron.
     """
 
     name: ClassVar[str] = "context"

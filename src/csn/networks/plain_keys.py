@@ -18,9 +18,9 @@ BLOCKS = 4
 
 
 class FourBlocks(nn.Module):
-    """Four times convolution, normalisation, ReLU and 2x2 max pooling; the outputs are the embedding.
+    """Four blocks of convolution, normalisation, ReLU and 2x2 max pooling. Their outputs are the embedding.
 
-    Vinyals et al. (2016), Snell et al. (2017) and Finn et al. (2017) use it. It maps 28 x 28 pixels to 1 x 1.
+    Vinyals et al. (2016), Snell et al. (2017) and Finn et al. (2017) use it. It reduces 28 x 28 pixels to 1 x 1.
     """
 
     def __init__(self, image: tuple[int, int, int], options: CNNOptions) -> None:
@@ -41,7 +41,7 @@ class FourBlocks(nn.Module):
 class FourBlocksOptions(KeyOptions):
     """Four blocks of convolution, with the filters and the normalisation of the network `cnn`.
 
-    size: numbers in an embedding, for learners that have to know; 0 for as many as are left, which are
+    size: numbers in an embedding, which some learners must know; 0 for the number that the poolings leave,
         filters * (h // 16) * (w // 16).
     """
 
@@ -49,9 +49,9 @@ class FourBlocksOptions(KeyOptions):
     size: int = 0
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
-        """Of images."""
+        """Build the key function. It reads images only."""
         if not isinstance(network, CNNOptions):
-            raise ValueError(f"the key {self.name} stands beside the network cnn, got {network.name}: network.name=cnn")
+            raise ValueError(f"key {self.name} works with the network cnn, got {network.name}: set network.name=cnn")
         image = image_shape(spec, f"key {self.name}")
         size = network.filters * math.prod(side // 2**BLOCKS for side in image[1:])
         if not size or self.size not in (0, size):
@@ -71,7 +71,7 @@ class Pixels(nn.Module):
         self.image, self.side = image, side
 
     def forward(self, x: Tensor) -> Tensor:
-        """Row by row."""
+        """Flatten each image after the pooling."""
         check_images(x, self.image)
         return F.adaptive_avg_pool2d(x, self.side).flatten(1)
 
@@ -80,7 +80,7 @@ class Pixels(nn.Module):
 class PixelsOptions(KeyOptions):
     """Pixels of a smaller image, as MANN's controller reads them (Santoro et al., 2016: 20 x 20).
 
-    size: how many of them, a square for each channel.
+    size: number of pixels, a square for each channel.
     """
 
     name: ClassVar[str] = "pixels"
@@ -88,9 +88,11 @@ class PixelsOptions(KeyOptions):
     size: int = 400
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> nn.Module:
-        """Of images."""
+        """Build the key function. It reads images only."""
         image = image_shape(spec, f"key {self.name}")
         side = math.isqrt(max(self.size, 0) // image[0])
         if side < 1 or image[0] * side * side != self.size:
-            raise ValueError(f"key.size is {image[0]} x side x side pixels, got {self.size}: e.g. {image[0] * 20 * 20}")
+            raise ValueError(
+                f"key.size must be {image[0]} x side x side pixels, got {self.size}: try {image[0] * 20 * 20}"
+            )
         return Pixels(image, side)

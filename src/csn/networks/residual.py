@@ -68,11 +68,11 @@ class ResidualKey(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= views <= len(SIDES):
-            raise ValueError(f"an image is moved to 0 to {len(SIDES)} sides (key.views), got {views}")
+            raise ValueError(f"key.views must be a number of sides from 0 to {len(SIDES)}, got {views}")
         if min(image[1:]) < 2 ** (len(filters) - 1):
             raise ValueError(
-                f"this key halves its images {len(filters) - 1} times, and {tuple(image)} are too small: enlarge them "
-                f"(data.image_size)"
+                f"this key halves its images {len(filters) - 1} times, so images of {tuple(image)} are too small: "
+                f"enlarge them (data.image_size)"
             )
         self.image, self.cells, self.views, self.precision = image, cells, views, precision
         self.first = NormedConv(image[0], filters[0], 3, norm)
@@ -121,7 +121,7 @@ class ResidualKeyOptions(KeyOptions):
     precision: Precision = "float32"
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> ResidualKey:
-        """The key function; the network is not asked."""
+        """Build the key function. It does not depend on the network."""
         check_sizes(self, "size", "cells")
         return ResidualKey(
             image_shape(spec, "key residual"),

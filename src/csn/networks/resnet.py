@@ -1,7 +1,7 @@
 """adaResNet: four residual blocks, a 1x1 convolution and two fully connected layers (sections 2.4 and 4.1).
 
 Conditionally shifted neurons are at the outputs of the last two blocks and in both fully connected layers. Neurons of a
-block are laid out (height, width, filters), the memory order of channels_last, so that no layer is ever copied.
+block have the order (height, width, filters). This is the memory order of channels_last, so no layer is copied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SMALLEST_SIDE = 2 ** len(FILTERS)
 
 
 def scaled(number: int, width: float) -> int:
-    """`number` filters or units times a width, rounded to a multiple of 8, which suits vector units."""
+    """Multiply a number of filters or units by a width. The result is a multiple of 8, which suits vector units."""
     if number < 1:
-        raise ValueError(f"adaResNet needs a hidden layer of 1 unit or more (network.units), got {number}")
+        raise ValueError(f"network.units must be 1 or more, got {number}")
     if not 0 < width < math.inf:
-        raise ValueError(f"adaResNet multiplies its filters by a width above 0 (network.width), got {width}")
+        raise ValueError(f"network.width multiplies the filters and must be above 0, got {width}")
     return max(8, 8 * round(number * width / 8))
 
 
@@ -75,7 +75,7 @@ class ResBlock(nn.Module):
 
 
 class BlockStack(nn.Module):
-    """Residual blocks, each but the last followed by pooling and ReLU: (examples, channels, h, w) -> a of the last."""
+    """Residual blocks with pooling and ReLU after all but the last: (examples, channels, h, w) -> a of the last."""
 
     def __init__(self, channels: int, filters: tuple[int, ...], norm: Norm, precision: Precision = "float32") -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class BlockStack(nn.Module):
         self.blocks = nn.ModuleList(ResBlock(i, o, norm) for i, o in itertools.pairwise((channels, *filters)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Max pooling commutes with ReLU and comes first: the ReLU then has a quarter of the work."""
+        """Pool before the ReLU, which then has a quarter of the work. Max pooling and ReLU commute."""
         with convolving_in(self.precision, x.device):
             a = self.blocks[0](channels_last(x))
             for block in self.blocks[1:]:
@@ -142,7 +142,7 @@ class ResNet(BaseLearner):
         check_images(x, self.image)
 
     def stem(self, x: Tensor) -> Tensor:
-        """Everything up to a of the third block, the lowest adapted layer: -> (examples, filters, h / 4, w / 4)."""
+        """Run everything up to a of the third block, the lowest adapted layer: -> (examples, filters, h / 4, w / 4)."""
         return self.lower(self.input_dropout(x))
 
     def stem_parts(self) -> tuple[nn.Module, ...]:
@@ -243,7 +243,7 @@ class ResNetOptions(NetworkOptions):
 
 
 def halve(x: Tensor) -> Tensor:
-    """2x2 max pooling as in TCML, which drops an odd last row or column: 84-42-21-10-5."""
+    """2x2 max pooling as in TCML. It drops an odd last row or column: 84-42-21-10-5."""
     return F.max_pool2d(x, 2)
 
 
@@ -251,6 +251,6 @@ def check_side(image: tuple[int, int, int]) -> None:
     """Raise ValueError if four poolings would leave nothing of an image."""
     if min(image[1:]) < SMALLEST_SIDE:
         raise ValueError(
-            f"adaResNet halves its images {len(FILTERS)} times and takes {SMALLEST_SIDE} pixels or more on a side, got "
-            f"{tuple(image)}: enlarge them (data.image_size), or choose adaCNN"
+            f"adaResNet halves its images {len(FILTERS)} times, so it needs {SMALLEST_SIDE} pixels or more on a side, "
+            f"got {tuple(image)}: enlarge them (data.image_size), or choose adaCNN"
         )

@@ -1,6 +1,6 @@
 """Sentences as numbers: (examples, T) int64 word ids, PAD on either side of the words, one BLANK among them.
 
-Words out of vocabulary have negative ids of their own.
+Each word out of vocabulary has its own negative id.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Until = Literal["end", "blank"]
 def check_sentences(x: Tensor, vocabulary: int) -> None:
     """Raise ValueError unless x holds sentences of a vocabulary, at least one word in each."""
     if x.ndim != 2 or x.dtype != torch.int64:
-        raise ValueError(f"sentences are (examples, T) int64 word ids, got {tuple(x.shape)} of {x.dtype}")
+        raise ValueError(f"sentences must be (examples, T) int64 word ids, got {tuple(x.shape)} of {x.dtype}")
     if x.numel() == 0 or not bool((x != PAD).any(1).all()):
-        raise ValueError("a sentence without any word: every row needs at least the blank (id 1)")
+        raise ValueError("a sentence has no word: every row needs at least the blank (id 1)")
     if int(x.max()) >= vocabulary:
         raise ValueError(
             f"word ids must lie below {vocabulary}, got {int(x.max())}: this network was built for another vocabulary"
@@ -30,12 +30,12 @@ def check_sentences(x: Tensor, vocabulary: int) -> None:
 
 
 def known(x: Tensor) -> Tensor:
-    """Word ids with those of words out of vocabulary, which are negative, replaced by UNKNOWN."""
+    """Replace negative word ids, which stand for words out of vocabulary, by UNKNOWN."""
     return x.masked_fill(x < 0, UNKNOWN)
 
 
 def aligned(x: Tensor, align: Alignment) -> Tensor:
-    """Rows with their words moved so that certain steps correspond: (examples, T) -> the same.
+    """Move the words of each row so that certain steps correspond: (examples, T) -> the same.
 
     Args:
         x: Word ids.
@@ -43,7 +43,7 @@ def aligned(x: Tensor, align: Alignment) -> Tensor:
             first words to step 0. "end" moves last words to the last step.
     """
     if align not in ALIGNMENTS:
-        raise ValueError(f"sentences can be aligned at {', '.join(ALIGNMENTS)}, got {align!r}")
+        raise ValueError(f"sentences must be aligned at one of {', '.join(ALIGNMENTS)}, got {align!r}")
     if align == "blank":
         return x
     real = x != PAD
@@ -59,7 +59,7 @@ def read_until(x: Tensor, until: Until) -> Tensor:
             word.
     """
     if until not in get_args(Until):
-        raise ValueError(f"sentences can be read until their end or their blank, got {until!r}")
+        raise ValueError(f"sentences can be read to their end or to their blank, got {until!r}")
     if until == "end":
         return x
     blank = (x == BLANK).int()
@@ -78,7 +78,8 @@ class WordEmbedding(nn.Module):
         super().__init__()
         if vocabulary <= UNKNOWN or size < 1:
             raise ValueError(
-                f"embeddings need a vocabulary with the three special ids and a size, got {vocabulary}, {size}"
+                f"embeddings need more ids than the three special ones and a size of 1 or more, got {vocabulary} ids "
+                f"and size {size}"
             )
         self.vocabulary, self.size = vocabulary, size
         self.weight = nn.Parameter(self.start * torch.randn(vocabulary, size))
@@ -90,9 +91,9 @@ class WordEmbedding(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A plain LSTM over its own embeddings: a sentence's state after the last word it reads, whatever PAD surrounds it.
+    """A plain LSTM with its own embeddings. It gives the state after the last word that it reads. PAD has no effect.
 
-    until: which that is (`read_until`).
+    until: how far it reads (`read_until`).
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class SentenceEncoder(nn.Module):
 
 
 def initialise_lstm(lstm: nn.LSTM) -> None:
-    """He et al. (2015) for W of [x_t; h_{t-1}] as in appendix A; biases 0, but 1 in the forget gate."""
+    """Initialise W of [x_t; h_{t-1}] as He et al. (2015) (appendix A). Biases are 0, but 1 in the forget gate."""
     for name, parameter in lstm.named_parameters():
         if name.startswith("weight"):
             inputs = lstm.hidden_size + (lstm.input_size if name.endswith("l0") else lstm.hidden_size)

@@ -46,12 +46,12 @@ class TaskNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(filters))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(examples, channels, h, w) -> the same; the examples of one task, its support first."""
+        """Normalise the examples of one task, its support first: (examples, channels, h, w) -> the same."""
         n = _support.get()
         if n is None:
             raise ValueError(
-                f"norm={self.statistics!r} goes by the support of a task, which only MAML, Meta-SGD and the "
-                f"Meta-Learner LSTM tell their network: choose none, batch or group (network.norm)"
+                f"norm={self.statistics!r} needs the support of a task, and only MAML, Meta-SGD and the Meta-Learner "
+                f"LSTM pass it to their network: set network.norm to none, batch or group"
             )
         support, queries = x[:n], x[n:]
         mean, variance = moments(support, (0, 2, 3))
@@ -65,19 +65,19 @@ class TaskNorm(nn.Module):
         return torch.cat(parts)
 
     def _scaled(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Mean and variance are (1, channels, 1, 1), or (examples, channels, 1, 1)."""
+        """Normalise x with a mean and a variance of (1, channels, 1, 1) or (examples, channels, 1, 1)."""
         scale = self.weight[:, None, None] * (variance + self.eps).rsqrt()
         return x * scale + (self.bias[:, None, None] - mean * scale)
 
 
 def moments(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Mean and variance over axes, which stay with size 1."""
+    """Mean and variance over axes. The axes stay, with size 1."""
     mean = x.mean(axes, keepdim=True)
     return mean, (x - mean).square().mean(axes, keepdim=True)
 
 
 def joined(mean: Tensor, variance: Tensor, n: int, its_mean: Tensor, its_variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Moments of n examples and one more, all of the same size: (1, channels, 1, 1) and (m, channels, 1, 1)."""
+    """Moments of n examples and one more of the same size: (1, channels, 1, 1) and (m, channels, 1, 1)."""
     share = 1 / (n + 1)
     apart = its_mean - mean
     return mean + share * apart, (1 - share) * variance + share * its_variance + share * (1 - share) * apart.square()

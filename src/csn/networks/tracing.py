@@ -95,7 +95,7 @@ def split(network: nn.Module, name: str, above: Sequence[str]) -> tuple[nn.Modul
     crossing = {source for source in sources if source in below and _is_data(source)}
     if crossing:
         raise ValueError(
-            f"what is above {name!r} also uses {', '.join(sorted(map(str, crossing)))} from below it (a shortcut?): "
+            f"layers above {name!r} also use {', '.join(sorted(map(str, crossing)))} from below it (a shortcut?): "
             f"name a stem that everything passes through"
         )
     return _part(traced, nodes[: at[-1] + 1], cut, None), _part(traced, nodes[at[-1] + 1 :], None, cut)

@@ -39,7 +39,7 @@ class Pooling(nn.Module):
         nn.init.normal_(self.content.weight, std=0.1)
 
     def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
-        """Ids (examples, T) and their embeddings (examples, T, E) -> (examples, poolings * E); 0 without any word."""
+        """Ids (examples, T) and embeddings (examples, T, E) -> (examples, poolings * E), or 0 without any word."""
         steps = torch.arange(x.shape[1], device=x.device)
         distance = steps - (x == BLANK).int().argmax(1, keepdim=True)
         place = distance.clamp(-self.farthest, self.farthest) + self.farthest
@@ -61,7 +61,7 @@ class WordCodes(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        # Kept in the checkpoint, because a learner that is loaded is first built without values.
+        # Kept in the checkpoint, because a loaded learner is first built without values.
         generator = torch.Generator().manual_seed(CODE_SEED)
         limit = 2**62
         a, b = (torch.randint(-limit, limit, (size,), generator=generator, device="cpu") for _ in range(2))
@@ -99,11 +99,10 @@ class WordKey(nn.Module):
         super().__init__()
         if neighbours < 1 or poolings < 1 or codes < 1:
             raise ValueError(
-                f"a key of words needs at least one neighbour, pooling and number of a code, got {neighbours}, "
-                f"{poolings} and {codes}"
+                f"neighbours, poolings and codes must be 1 or more, got {neighbours}, {poolings} and {codes}"
             )
         if len(code_weights) != 3 or min(code_weights) < 0:
-            raise ValueError(f"the weights of the codes are three numbers of 0 or more, got {code_weights}")
+            raise ValueError(f"code_weights must be three numbers of 0 or more, got {code_weights}")
         self.neighbours, self.code_weights = neighbours, code_weights
         self.embedding = WordEmbedding(vocabulary, embedding, dropout=dropout)
         self.layers = MLPKey(2 * neighbours * embedding, size=size, units=units, layers=layers)
@@ -139,11 +138,11 @@ class WordKeyOptions(KeyOptions):
     """A learned key of the words around the blank, and codes that tell which words two sentences share.
 
     learned: numbers in the learned key.
-    codes: numbers in a code; there are three.
-    code_weights: of unknown words next to the blank, of known ones, and of unknown words anywhere.
+    codes: numbers in each of the three codes.
+    code_weights: weights of unknown words next to the blank, of known ones, and of unknown words anywhere.
     neighbours: words on either side of the blank that the perceptron reads.
     poolings: attention poolings over the sentence.
-    layers: of the perceptron.
+    layers: layers of the perceptron.
     """
 
     name: ClassVar[str] = "words"
@@ -160,7 +159,7 @@ class WordKeyOptions(KeyOptions):
         return self.learned + 3 * self.codes
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> WordKey:
-        """Its embeddings are its own, and of the network's size."""
+        """Build the key function. It has its own embeddings, as large as those of the network."""
         check_sizes(self, "learned", "codes", "neighbours", "poolings", "layers")
         vocabulary = vocabulary_size(spec, f"key {self.name}")
         if not isinstance(network, SentenceNetworkOptions):
