@@ -42,8 +42,8 @@ def test_generated_characters_have_alphabets():
 
 
 def test_too_small_alphabets_and_none_at_all_are_refused():
-    with pytest.raises(ValueError, match="need one of 6 classes; the largest of split 'test' of made has 5"):
+    with pytest.raises(ValueError, match="need an alphabet of 6 classes; the largest in split 'test' of made has 5"):
         source(made_of(3, 5), 6)
     plain = ClassExamples(torch.zeros(4, 1), np.full(2, 2), ("a", "b"))
-    with pytest.raises(ValueError, match="belong to no alphabets"):
+    with pytest.raises(ValueError, match="belong to no alphabet"):
         source(Dataset("plain", {"test": plain}), 2)

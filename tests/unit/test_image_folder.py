@@ -115,7 +115,7 @@ def test_one_folder_of_classes_is_split_by_its_seed(tmp_path):
 
 def test_six_classes_are_two_for_each_split():
     assert sorted(split_classes(set("abcdef"), "here").values()) == ["test", "test", "train", "train", "val", "val"]
-    with pytest.raises(ValueError, match=r"here has 5 folders of classes.*takes 6 or more"):
+    with pytest.raises(ValueError, match=r"here has 5 folders of classes.*needs 6 or more"):
         split_classes(set("abcde"), "here")
 
 
@@ -281,7 +281,7 @@ def test_a_file_of_too_many_bytes_is_not_read(tmp_path, monkeypatch):
 
 def test_a_class_of_one_image_stops_or_is_left_out(tmp_path):
     path = write(tmp_path / "set", {**split_folders(), "train/gnu/0.png": picture(9)})
-    with pytest.raises(ValueError, match=r"class gnu of train: 1 readable image, 2 are needed"):
+    with pytest.raises(ValueError, match=r"class gnu of train: 1 readable image, 2 needed"):
         load_images(path, size=SIZE)
     assert content(load_images(path, size=SIZE, bad_files="skip")) == EXPECTED
 
@@ -345,7 +345,7 @@ def test_what_holds_no_images_is_refused_with_the_layouts(tmp_path):
             load_images(path)
     with pytest.raises(ValueError, match="there is no file or folder"):
         load_images(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is no zip archive, or damaged"):
+    with pytest.raises(ValueError, match="is not a zip archive, or damaged"):
         load_images(write(tmp_path, {"set.zip": b"PK"}) / "set.zip")
     partial = {name: file for name, file in split_folders().items() if not name.startswith("val")}
     with pytest.raises(ValueError, match="none of val"):
@@ -384,7 +384,7 @@ def test_a_cache_without_room_or_permission_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("CSN_CACHE", str(tmp_path / "cache"))
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ValueError, match=r"18 images of 8 x 8 take .* make room"):
+    with pytest.raises(ValueError, match=r"18 images of 8 x 8 need .* make room"):
         load_images(path, size=SIZE)
     assert list((tmp_path / "cache" / "arrays").iterdir()) == []
 

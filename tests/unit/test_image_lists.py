@@ -105,7 +105,7 @@ def test_a_list_needs_no_archive_if_its_files_are_there(tmp_path, broken):
 
 def test_an_archive_that_is_used_must_be_whole(tmp_path):
     path = write(tmp_path / "set", split_folders() | {"train.zip": b"PK"})
-    with pytest.raises(ValueError, match=r"train\.zip is no zip archive, or damaged"):
+    with pytest.raises(ValueError, match=r"train\.zip is not a zip archive, or damaged"):
         load_images(path, size=SIZE)
 
 

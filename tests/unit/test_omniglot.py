@@ -268,7 +268,7 @@ def test_a_missing_archive_is_downloaded_by_its_official_checksum(
 
 
 def test_an_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match="'random' and 'background', got 'lake'"):
+    with pytest.raises(ValueError, match="'random' or 'background', got 'lake'"):
         load_omniglot(protocol="lake")  # type: ignore[arg-type]
 
 

@@ -128,7 +128,10 @@ def test_check_reports_and_counts(own: Path, capsys: pytest.CaptureFixture[str])
     [
         (["data", "check", "./nowhere"], "there is no file or folder"),
         (["train", "adaresnet-df"], "cannot be downloaded freely"),
-        (["train", "adaresnet-df", "--data", "strokes", "--set", "data.image_size=32"], "strokes comes in one size"),
+        (
+            ["train", "adaresnet-df", "--data", "strokes", "--set", "data.image_size=32"],
+            "strokes has images of one size",
+        ),
         (
             ["train", "adaresnet-df", "--data", "pets", "--set", "data.image_size=9", "--way", "2"],
             "16 pixels or more on a side",
@@ -151,7 +154,7 @@ def test_a_text_of_ones_own_is_a_data_set_too(tmp_path: Path) -> None:
     data = load_data("./own.txt")
     assert data.name == "own"
     assert data.vocabulary is not None
-    with pytest.raises(ValueError, match="comes in one size"):
+    with pytest.raises(ValueError, match="has images of one size"):
         load_data("./own.txt", LoadOptions(image_size=32))
 
 

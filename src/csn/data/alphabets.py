@@ -20,17 +20,17 @@ class WithinAlphabet(EpisodeSource):
         for c in self._eligible.tolist():
             alphabet, slash, _ = self.classes.names[c].partition("/")
             if not slash:
-                raise ValueError(f"the classes of {self.data.name} belong to no alphabets: draw tasks over all of them")
+                raise ValueError(f"the classes of {self.data.name} belong to no alphabet: draw tasks from all classes")
             members.setdefault(alphabet, []).append(c)
         self.alphabets = {name: np.array(found) for name, found in members.items() if len(found) >= self.way}
         if not self.alphabets:
             largest = max(len(found) for found in members.values())
             raise ValueError(
-                f"{self.way}-way tasks within an alphabet need one of {self.way} classes; the largest of split "
-                f"{self.split!r} of {self.data.name} has {largest}"
+                f"{self.way}-way tasks within an alphabet need an alphabet of {self.way} classes; the largest in split "
+                f"{self.split!r} of {self.data.name} has {largest}: choose a smaller way"
             )
 
     def _draw_classes(self, rng: np.random.Generator, index: int) -> np.ndarray:
-        """(way,) classes of one alphabet."""
+        """Draw (way,) classes of one alphabet."""
         alphabets = list(self.alphabets.values())
         return rng.choice(alphabets[rng.integers(len(alphabets))], self.way, replace=False)

@@ -1,7 +1,7 @@
 """Finds, downloads and verifies raw files, and caches derived arrays.
 
-Two folders, each named by an environment variable: `CSN_DATA` holds raw files and is only ever read; `CSN_CACHE` (by
-default the user's cache folder) takes downloads (`raw/`) and derived arrays (`arrays/`).
+Two environment variables name two folders. `CSN_DATA` holds raw files and is only read. `CSN_CACHE` (by default the
+user's cache folder) receives downloads (`raw/`) and derived arrays (`arrays/`).
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _CHUNK = 1 << 16
 
 
 class DownloadError(OSError, ValueError):
-    """A file could not be downloaded, or what came is not what was expected."""
+    """A file could not be downloaded, or the download is not the expected file."""
 
 
 def data_dir() -> Path:
-    """The folder of raw files that `CSN_DATA` names; ValueError if it is unset or no folder."""
+    """The folder of raw files that `CSN_DATA` names. Raise ValueError if it is unset or not a folder."""
     value = os.environ.get("CSN_DATA", "")
     if not value:
         raise ValueError("CSN_DATA is not set: set it to the folder that holds the raw files, e.g. CSN_DATA=~/data")
     folder = Path(value).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"CSN_DATA must name a folder, got {value!r}, which is none: correct it or unset it")
+        raise ValueError(f"CSN_DATA must name a folder, got {value!r}, which is not a folder: correct it or unset it")
     return folder
 
 
 def cache_dir() -> Path:
-    """`CSN_CACHE`, or `csn` in the user's cache folder; it is made when something is first written there."""
+    """`CSN_CACHE`, or `csn` in the user's cache folder. The first write creates it."""
     value = os.environ.get("CSN_CACHE", "")
     if value:
         return Path(value).expanduser()
@@ -64,7 +64,7 @@ def find(name: str) -> Path | None:
 
 
 def require(module: str) -> Any:
-    """Import `module`, which the extra `csn[data]` brings; ImportError that says so if it is missing."""
+    """Import `module` of the extra `csn[data]`. Raise ImportError with the remedy if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -75,11 +75,11 @@ def require(module: str) -> Any:
 def fetch(name: str, url: str, checksum: str, *, progress: Progress | None = None) -> Path:
     """The path of raw file `name`: the one in `CSN_DATA`, or a verified download in the cache.
 
-    An interrupted download goes on where it stopped, even in another process. A wrong one is deleted.
+    An interrupted download is resumed, even by another process. A download with a wrong checksum is deleted.
 
     Args:
         name: The path of the file inside `CSN_DATA`.
-        url: Where to download it.
+        url: The address to download it from.
         checksum: Its sha256 in hex, or "md5:..." if the publisher gives nothing else. Only downloads are compared with
             it. A file in `CSN_DATA` may be packed differently, so its reader must verify the contents.
         progress: Called as bytes arrive.
@@ -94,7 +94,7 @@ def fetch(name: str, url: str, checksum: str, *, progress: Progress | None = Non
     def download(url: str, temporary: str, _: object) -> None:
         part = path.with_name(path.name + ".part")
         _resume(url, part, progress)
-        os.replace(part, temporary)  # from here on pooch's: verified and moved into place, or deleted
+        os.replace(part, temporary)  # pooch now verifies it and moves it into place, or deletes it
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,11 +102,11 @@ def fetch(name: str, url: str, checksum: str, *, progress: Progress | None = Non
             pooch.retrieve(url, known_hash=checksum, fname=path.name, path=path.parent, downloader=download)
     except ValueError as error:  # pooch raises it for a wrong checksum
         raise DownloadError(
-            f"what {url} sent is not the expected file and was deleted: {error} Try again, or use a copy. {by_hand}"
+            f"{url} did not send the expected file, so it was deleted: {error} Try again, or use a copy. {by_hand}"
         ) from error
     except (OSError, http.client.HTTPException) as error:
         raise DownloadError(
-            f"cannot download {url} to {path.parent}: {error}. Try again (it goes on where it stopped), or get it "
+            f"cannot download {url} to {path.parent}: {error}. Try again (the download resumes), or get the file "
             f"elsewhere. {by_hand}"
         ) from error
     return path
@@ -125,7 +125,7 @@ def _resume(url: str, part: Path, progress: Progress | None) -> None:
             error.close()
             if error.code != 416 or not before:
                 raise
-            part.unlink()  # it does not fit what the server has: start again
+            part.unlink()  # it does not fit the server's file: start again
             continue
         except (OSError, http.client.HTTPException) as error:
             failure = error
@@ -134,10 +134,10 @@ def _resume(url: str, part: Path, progress: Progress | None) -> None:
 
 
 def _read_on(url: str, part: Path, start: int, progress: Progress | None) -> tuple[int, int]:
-    """One request for the bytes from `start` on, appended to `part`; (bytes in it, bytes expected in it)."""
+    """Request the bytes from `start` on and append them to `part`. Return its bytes, now and expected."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-        done = start if response.status == 206 else 0  # 200: no ranges here, the whole file comes again
+        done = start if response.status == 206 else 0  # 200: the server ignores ranges and sends the whole file again
         length = response.headers.get("Content-Length")
         total = done + int(length) if length else 0
         with open(part, "ab" if done else "wb") as file:
@@ -151,7 +151,7 @@ def _read_on(url: str, part: Path, start: int, progress: Progress | None) -> tup
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Keep other processes out of `folder`: two that append to one `.part` file would spoil it."""
+    """Keep other processes out of `folder`. Two processes that append to one `.part` file would spoil it."""
     if sys.platform == "win32":
         yield
         return
@@ -161,12 +161,12 @@ def _lock(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(handle)  # which also unlocks
+        os.close(handle)  # this also unlocks
 
 
 @contextlib.contextmanager
 def _silent(logger: logging.Logger) -> Iterator[None]:
-    """Keep pooch's news off the screen: the library never prints."""
+    """Silence pooch's log, because the library never prints."""
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
@@ -178,14 +178,14 @@ def _silent(logger: logging.Logger) -> Iterator[None]:
 def cached_array(
     key: str, build: Callable[[], np.ndarray], *, final: Callable[[np.ndarray], bool] = lambda _: True
 ) -> np.ndarray:
-    """The array stored under `key`. If there is none, or it is damaged, it is built and stored.
+    """Return the array stored under `key`. If it is missing or damaged, build and store it.
 
     If the cache cannot be written, the array is still returned, with a RuntimeWarning.
 
     Args:
         key: Letters, digits, '.', '_' and '-'. It must change whenever the array would.
         build: Makes the array.
-        final: Whether an array may be stored. One that may not is built again the next time.
+        final: Whether an array may be stored. Otherwise it is built again the next time.
     """
     if not re.fullmatch(r"[\w.-]+", key):
         raise ValueError(f"a cache key is made of letters, digits, '.', '_' and '-', got {key!r}")
@@ -205,7 +205,7 @@ def cached_array(
 
 
 def _read_array(path: Path) -> np.ndarray:
-    """Load a .npy file that ends in the sha256 of the rest: a flipped byte must not load silently."""
+    """Load a .npy file that ends in the sha256 of its bytes, so that a flipped byte does not load silently."""
     stored = path.read_bytes()
     if hashlib.sha256(memoryview(stored)[:-32]).digest() != stored[-32:]:
         raise ValueError(f"{path} is damaged")
@@ -214,7 +214,7 @@ def _read_array(path: Path) -> np.ndarray:
 
 
 def _write_array(path: Path, array: np.ndarray) -> None:
-    """Write the .npy bytes and their sha256 under a temporary name, then rename: no kill leaves half a file."""
+    """Write the .npy bytes and their sha256 under a temporary name, then rename. A kill leaves no half file."""
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,10 @@ from csn.data.source import SPLITS, EpisodeSource
 
 
 class PartitionSource(EpisodeSource):
-    """The classes of a split partitioned at random into groups of `way`; episode i is group i, and there are no more.
+    """The classes of a split in random groups of `way`. Episode i is group i; there are no other episodes.
 
-    The partition and the examples of every group are a function of the seed. `left_out` names the classes that are in
-    no group: those with fewer than shot + queries examples, and the last ones if fewer than `way` remain.
+    The groups and their examples are a function of the seed. `left_out` names the classes that are in no group: those
+    with fewer than shot + queries examples, and the last ones if fewer than `way` remain.
     """
 
     left_out: tuple[str, ...]
@@ -29,7 +29,7 @@ class PartitionSource(EpisodeSource):
         return len(self._groups)
 
     def _draw_classes(self, rng: np.random.Generator, index: int) -> np.ndarray:
-        """(way,) the classes of group `index`."""
+        """The classes of group `index`, (way,)."""
         if not 0 <= index < len(self):
             raise ValueError(
                 f"split {self.split!r} of {self.data.name} makes {len(self)} groups of {self.way}, episodes 0 to "

@@ -1,4 +1,4 @@
-"""Data sets by name, or from files of the user. Importing this module loads neither torch nor any data."""
+"""Data sets by name, or from your own files. Importing this module loads neither torch nor any data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = (".txt", ".txt.gz")
 class LoadOptions:
     """How to load a data set.
 
-    progress: called with the amount done and the total: bytes of a download, or files that are decoded.
+    progress: called with the amount done and the total, in bytes of a download or in decoded files.
     image_size: pixels per side; None for the data set's own size.
     bad_files: "stop" at an image that cannot be used, or "skip" it.
     """
@@ -63,7 +63,7 @@ class DataEntry:
 
     about: a one-line description.
     load: loads the data set.
-    text: loads the same data as running text, for a language model; None if it is not a text.
+    text: loads the same data as running text for a language model; None if the data is not a text.
     resizable: whether its images can be loaded in any size.
     """
 
@@ -97,7 +97,7 @@ DATASETS: Mapping[str, DataEntry] = {
         Loader("csn.data.images.omniglot:load_omniglot", "progress"),
     ),
     "omniglot-background": DataEntry(
-        "the same with the original split into background and evaluation alphabets",
+        "the same characters in the original split into background and evaluation alphabets",
         Loader("csn.data.images.omniglot:load_omniglot", "progress", {"protocol": "background"}),
     ),
     "toy-language": DataEntry(
@@ -114,7 +114,7 @@ DATASETS: Mapping[str, DataEntry] = {
         "49,000 sentences of the Wall Street Journal, one word blanked; the test words of Vinyals et al. (the paper's)",
     ),
     "penn-treebank-unread": _penn_treebank(
-        "the same with validation and test sentences that its language-model oracle has not read",
+        "the same sentences; the language-model oracle has not read those for validation and test",
         held_out_from="more",
     ),
     "penn-treebank-masked": _penn_treebank(
@@ -128,7 +128,7 @@ DATASETS: Mapping[str, DataEntry] = {
         resizable=True,
     ),
     "tiny-imagenet-fewshot": DataEntry(
-        "a stand-in of that shape: 100 classes of 550 photographs, 64 x 64, of Tiny ImageNet; your own copy",
+        "a stand-in for Mini-ImageNet: 100 classes of 550 photographs, 64 x 64, of Tiny ImageNet; your own copy",
         Loader("csn.data.images.mini_imagenet:load_tiny_imagenet", "images"),
         resizable=True,
     ),
@@ -151,7 +151,7 @@ def data_entry(name: str) -> DataEntry:
     if registry.plugin("dataset", name, own=name in DATASETS) is not None:
         entry = registry.load("dataset", name)
         if not isinstance(entry, DataEntry):
-            raise registry.PartError(f"data set {name!r} leads to {entry!r}, where a DataEntry belongs")
+            raise registry.PartError(f"data set {name!r} must be a DataEntry, got {entry!r}: correct its entry point")
         return entry
     if name in DATASETS:
         return DATASETS[name]
@@ -164,7 +164,7 @@ def data_entry(name: str) -> DataEntry:
 
 
 def as_path(name: str) -> Path | None:
-    """The name as a path, if it looks like one; else None."""
+    """The name as a path, or None if it does not look like a path."""
     if not name.strip():
         raise ValueError("the data set has an empty name: give a name of `csn data list`, or a path such as .")
     path = Path(name).expanduser()
@@ -177,7 +177,7 @@ def own_entry(path: Path) -> DataEntry:
     if path.name.endswith(TEXTS):
         module = "csn.data.text.files"
         return DataEntry(
-            "a text of your own",
+            "your own text",
             Loader(f"{module}:load_text", options={"paths": path}),
             Loader(f"{module}:running_text_of", options={"paths": path}),
         )
@@ -190,14 +190,14 @@ def own_entry(path: Path) -> DataEntry:
             return stream_images(path, size=options.image_size or SIZE)
         return load_images(path, **options.for_images() | {"size": options.image_size or SIZE})
 
-    return DataEntry("images of your own", load, resizable=True)
+    return DataEntry("your own images", load, resizable=True)
 
 
 def load_data(name: str, options: LoadOptions | None = None) -> Dataset:
     """A data set by name, or from the path of images or of a text (one sentence a line)."""
     options, entry = options or LoadOptions(), data_entry(name)
     if options.image_size is not None and not entry.resizable:
-        raise ValueError(f"{name} comes in one size: leave out the image size, got {options.image_size}")
+        raise ValueError(f"{name} has images of one size, got image size {options.image_size}: leave it out")
     return entry.load(options)
 
 
@@ -206,5 +206,5 @@ def load_running_text(name: str, options: LoadOptions | None = None) -> RunningT
     text = data_entry(name).text
     if text is None:
         texts = ", ".join(other for other, entry in DATASETS.items() if entry.text)
-        raise ValueError(f"a language model needs a text, {name!r} is none: choose one of {texts}")
+        raise ValueError(f"a language model needs a text, and {name!r} is not a text: choose one of {texts}")
     return text(options or LoadOptions())

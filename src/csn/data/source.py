@@ -1,4 +1,4 @@
-"""Class-indexed examples, and episodes drawn from them: episode i is a function of (seed, split, i) alone."""
+"""Class-indexed examples, and episodes drawn from them. Episode i depends only on (seed, split, i)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 class ClassExamples:
     """Examples grouped by class.
 
-    x: (examples, *input), uint8 images (0 is background) or any tensor that is used as it is. The rows of class c are
+    x: (examples, *input), uint8 images (0 is background) or any tensor, used unchanged. The rows of class c are
         consecutive and follow those of class c - 1.
     counts: (classes,) the number of rows of each class.
     names: a unique name for each class.
@@ -40,8 +40,8 @@ class ClassExamples:
     def __post_init__(self) -> None:
         if len(self.counts) != len(self.names) or int(self.counts.sum()) != len(self.x):
             raise ValueError(
-                f"{len(self.names)} names, {len(self.counts)} counts that sum to {int(self.counts.sum())} and "
-                f"{len(self.x)} rows do not fit together: every row must belong to one named class"
+                f"every row must belong to one named class, got {len(self.names)} names, {len(self.counts)} counts "
+                f"that sum to {int(self.counts.sum())}, and {len(self.x)} rows"
             )
         if len(set(self.names)) != len(self.names):
             raise ValueError("class names must be unique within a split")
@@ -51,7 +51,7 @@ class ClassExamples:
         return len(self.names)
 
     def at(self, rows: Tensor | np.ndarray) -> Tensor:
-        """The examples of these rows as networks take them, on the device: rows (...) -> (..., *input)."""
+        """The examples of these rows on the device, in the form that networks read: rows (...) -> (..., *input)."""
         picked = self.x[torch.as_tensor(rows).to(self.x.device)]
         if self.device is not None and self.device != picked.device:
             picked = picked.pin_memory() if self.device.type == "cuda" else picked
@@ -72,9 +72,9 @@ class ClassExamples:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Named train, val and test classes; no class is in two of them.
+    """Named train, val and test classes. No class is in two splits.
 
-    vocabulary: the words that word numbers stand for; None if examples are not sentences.
+    vocabulary: the word of each word number; None if examples are not sentences.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Dataset:
 
     @property
     def input_spec(self) -> InputSpec:
-        """What a learner of these data reads."""
+        """The input of a learner for these data."""
         vocabulary = None if self.vocabulary is None else len(self.vocabulary)
         return InputSpec(tuple(self.splits["train"].x.shape[1:]), vocabulary)
 
@@ -106,7 +106,7 @@ class EpisodeSource:
         shot: Support examples per class.
         queries: Queries per class.
         seed: Seed of the draws.
-        support: "words" for a support of the classes' names instead of examples: (tasks, examples, 1) word numbers.
+        support: "words" gives the names of the classes instead of examples, as (tasks, examples, 1) word numbers.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class EpisodeSource:
         support: SupportOf = "examples",
     ) -> None:
         if split not in data.splits:
-            raise ValueError(f"{data.name} has splits {sorted(data.splits)}, not {split!r}")
+            raise ValueError(f"{data.name} has the splits {sorted(data.splits)}, got {split!r}")
         if way < 2 or shot < 1 or queries < 1:
             raise ValueError(f"a task needs way >= 2, shot >= 1 and queries >= 1, got {way}, {shot} and {queries}")
         classes = data.splits[split]
@@ -141,29 +141,29 @@ class EpisodeSource:
 
     @property
     def tells_words(self) -> bool:
-        """Whether a support has the names of its classes instead of examples."""
+        """Whether a support holds the names of its classes instead of examples."""
         return self._words is not None
 
     def _form(self) -> None:
         """Prepare how tasks choose their classes. Subclasses override it together with `_draw_classes`."""
 
     def rows(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the support (way, shot) and the query (way, queries) of episode `index`."""
+        """Draw the rows of the support (way, shot) and of the queries (way, queries) of episode `index`."""
         rng = np.random.default_rng([self.seed, SPLITS.index(self.split), index])
         chosen = self._draw_classes(rng, index)
         counts = self.classes.counts[chosen]
-        # A random key per example, sorted: a draw without replacement from every class at once.
+        # Sorting a random key per example draws without replacement from every class at once.
         keys = rng.random((self.way, int(counts.max())))
         keys[np.arange(keys.shape[1]) >= counts[:, None]] = np.inf
         picked = keys.argsort(axis=1)[:, : self.shot + self.queries] + self._starts[chosen][:, None]
         return picked[:, : self.shot], picked[:, self.shot :]
 
     def _draw_classes(self, rng: np.random.Generator, index: int) -> np.ndarray:
-        """(way,) the classes of episode `index`."""
+        """Draw the classes of episode `index`, (way,)."""
         return rng.choice(self._eligible, self.way, replace=False)
 
     def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
-        """Episodes first ... first + tasks - 1, or a part of them, as one batch; label j is the j-th drawn class."""
+        """Return episodes first ... first + tasks - 1, or a part, as a batch. Label j is the j-th drawn class."""
         indices = range(first, first + tasks)[part]
         first, tasks = indices.start, len(indices)
         support, query = self.batch_rows(first, tasks)
@@ -171,7 +171,7 @@ class EpisodeSource:
             Examples(self._shown(support), self.labels(tasks, self.shot)),
             Examples(self.examples(query), self.labels(tasks, self.queries)),
             self.way,
-            check=self.classes.x.dtype != torch.uint8,  # bytes are always finite, and a device need not be asked
+            check=self.classes.x.dtype != torch.uint8,  # bytes are always finite, so no device has to check
         )
 
     def batch_rows(self, first: int, tasks: int) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +181,7 @@ class EpisodeSource:
         return support, query
 
     def labels(self, tasks: int, each: int) -> Tensor:
-        """(tasks, examples) the labels of tasks with `each` examples per class."""
+        """The labels (tasks, examples) of tasks with `each` examples per class."""
         return torch.arange(self.way).expand(tasks, self.way).repeat_interleave(each, dim=1)
 
     def _shown(self, rows: np.ndarray) -> Tensor:
@@ -194,12 +194,12 @@ class EpisodeSource:
 
 
 def as_input(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Examples as networks take them: bytes become numbers in [0, 1], anything else stays as it is."""
+    """Convert examples for networks: bytes become numbers in [0, 1], other tensors stay unchanged."""
     return x.to(dtype).div_(255) if x.dtype == torch.uint8 else x
 
 
 def _class_words(data: Dataset, classes: ClassExamples) -> Tensor:
-    """(examples,) the number of each example's class name in the vocabulary."""
+    """The number of each example's class name in the vocabulary, (examples,)."""
     ids = {word: number for number, word in enumerate(data.vocabulary or ())}
     unknown = [name for name in classes.names if name not in ids]
     if unknown:

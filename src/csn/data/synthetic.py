@@ -1,10 +1,10 @@
-"""Families of small tasks on vectors. In some the nearest example is right; in others it cannot be.
+"""Families of small tasks on vectors. In some, the nearest example is right; in others, it cannot be right.
 
-Each family asks a learner for another kind of information in the support. Examples are vectors of `SIZE` numbers. Tasks
-are generated when they are needed: a batch is a function of (seed, first) alone.
+Each family needs another kind of information from the support. Examples are vectors of `SIZE` numbers. Tasks are
+generated when they are needed: a batch is a function of (seed, first) alone.
 
-`b` tasks, `n` support examples, `m` queries, `C` ways. Every support holds at least one example of each class, and the
-same number of each where its labels are true.
+`b` tasks, `n` support examples, `m` queries, `C` ways. Every support holds at least one example of each class. If its
+labels are true, it holds the same number of each class.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from csn.episode import Episode, Examples
 
 SIZE = 16  # numbers of an example
 HALF = SIZE // 2
-CATEGORIES = 8  # of the world of `inverted`, the same in all tasks
-ATTRIBUTES = 8  # of which one decides in `rule`
-PAIRED = 4  # attributes of which two decide in `xor`
+CATEGORIES = 8  # categories of `inverted`, the same in all tasks
+ATTRIBUTES = 8  # attributes of `rule`, one of which decides
+PAIRED = 4  # attributes of `xor`, two of which decide
 
 Draw = Callable[[torch.Generator, int, "Sizes"], Episode]
 
@@ -58,7 +58,7 @@ class Family:
     key_sees: int = SIZE
 
     def batch(self, seed: int, first: int, tasks: int) -> Episode:
-        """Tasks number first ... first + tasks - 1 of a seed."""
+        """Return the tasks first ... first + tasks - 1 of a seed."""
         return self.draw(seeded(seed, first), tasks, self.sizes)
 
 
@@ -93,7 +93,7 @@ def nearest(generator: torch.Generator, b: int, sizes: Sizes, *, noise: float = 
 
 
 def noisy(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
-    """`nearest`, where half of the support's labels are drawn at random."""
+    """`nearest`, but half of the support's labels are drawn at random."""
     return nearest(generator, b, sizes, wrong=0.5)
 
 
@@ -110,7 +110,7 @@ def unseen_property(generator: torch.Generator, b: int, sizes: Sizes) -> Episode
 
 
 def far(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
-    """A plane through 0 divides two classes. The support is on one side of the origin, queries are on the other."""
+    """A plane through 0 divides two classes. The support is on one side of the origin, and queries are on the other."""
     normal = F.normalize(torch.randn(b, 1, HALF, generator=generator), dim=-1)
     centre = torch.randn(b, 1, HALF, generator=generator)
     centre = centre - (centre * normal).sum(-1, keepdim=True) * normal  # on the plane
@@ -140,7 +140,7 @@ def rule(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
 
 
 def xor(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
-    """Whether two of four attributes, each -1 or 1, are alike decides; the support shows which two."""
+    """The label says whether two of four attributes, each -1 or 1, are equal. The support shows which two."""
     order = torch.rand(b, PAIRED, generator=generator).argsort(-1)[:, None]  # the first two are the task's pair
 
     def described(y: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def xor(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
 def inverted(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
     """Eight categories, the same in all tasks, are of two kinds. A task may swap the labels of the kinds.
 
-    The support shows one category of each kind, queries come from all eight.
+    The support shows one category of each kind. Queries come from all eight.
     """
     world = torch.randn(CATEGORIES, SIZE, generator=torch.Generator().manual_seed(0))
     swapped = torch.randint(2, (b, 1), generator=generator)
@@ -171,7 +171,7 @@ def inverted(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
 
 
 def reversed_by_cue(generator: torch.Generator, b: int, sizes: Sizes) -> Episode:
-    """Two classes as in `nearest`. One support example carries a cue, +1 or -1; at -1 every query gets the other label.
+    """Two classes as in `nearest`. One support example carries a cue, +1 or -1. At -1, all labels of queries swap.
 
     No query carries a cue, so the support as a whole decides what the nearest example means.
     """
@@ -195,7 +195,7 @@ FAMILIES: Mapping[str, Family] = {
     "far": Family("queries on the other side of the origin", Sizes(2, 8, 8), far),
     "noisy labels": Family("half of the labels of the support are random", Sizes(5, 5, 4), noisy),
     "many shots": Family("20 blurred examples of a class", Sizes(5, 20, 4), blurred),
-    "inverted": Family("known categories, whose two labels may be swapped", Sizes(2, 1, 8), inverted),
+    "inverted": Family("known categories, but a task may swap their two labels", Sizes(2, 1, 8), inverted),
 }
 
 

@@ -23,8 +23,8 @@ class VariedSource:
         }
 
     def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
-        """Episodes first ... first + tasks - 1, or a part of them; their size is a function of (seed, split, first)."""
+        """Return episodes first ... first + tasks - 1, or a part. Their size depends on (seed, split, first)."""
         rng = np.random.default_rng([self.seed, SPLITS.index(self.split), first, tasks])
         way = int(rng.integers(2, self.way + 1))
-        shot = min(int((self.shot + 1) ** rng.random()), self.shot)  # as often in [n, 2 n) for every n
+        shot = min(int((self.shot + 1) ** rng.random()), self.shot)  # equally likely in [n, 2 n) for every n
         return self._of_size[way, shot].batch(first, tasks, part)

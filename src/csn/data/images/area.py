@@ -6,10 +6,10 @@ import numpy as np
 
 
 def area_matrix(before: int, after: int) -> np.ndarray:
-    """(after, before): row i averages the stretch of the input that output pixel i covers, fractions of pixels too.
+    """Weights (after, before). Row i averages the input that output pixel i covers, including fractions of pixels.
 
-    Pillow's filters are not used. Its box filter averages 3 or 4 whole inputs in turn (105 / 28 = 3.75), so the width
-    of a stroke would vary along its line. Lanczos adds rings next to strokes. The exact area average keeps the amount
+    Pillow's filters are not used. Its box filter averages 3 or 4 whole inputs (105 / 28 = 3.75), so the width of
+    a stroke would vary along its line. Lanczos adds rings next to strokes. The exact area average keeps the amount
     of ink, and it commutes with quarter turns.
     """
     edges = np.arange(after + 1) * (before / after)

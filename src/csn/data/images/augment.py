@@ -1,4 +1,4 @@
-"""Random changes of images: a drawing is placed and drawn differently, a photograph is taken from elsewhere."""
+"""Random changes of images. A drawing gets another place and pen, and a photograph another view."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PART: ContextVar[tuple[int, int, int] | None] = ContextVar("part", default=None
 def share_of_step(first: int, stop: int, of: int) -> Iterator[None]:
     """Inside this context, images belong to tasks first ... stop - 1 of `of`.
 
-    They are changed exactly as they would be if all tasks were changed together.
+    They change exactly as they would if all tasks were changed together.
     """
     token = _PART.set((first, stop, of))
     try:
@@ -68,7 +68,7 @@ def augmented(images: Tensor, strength: float, redraw: Redraw = "pen", bend: flo
 
 
 def mirrored(images: Tensor) -> Tensor:
-    """(..., channels, h, w) -> the same, half of the images with left and right exchanged."""
+    """Mirror half of the images, left to right: (..., channels, h, w) -> the same shape."""
     chosen = random_numbers(torch.rand, *images.shape[:-3], images=0, device=images.device) < 0.5
     return torch.where(chosen[..., None, None, None], images.flip(-1), images)
 
@@ -79,7 +79,7 @@ def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: flo
     Args:
         images: The images.
         strength: At 1, the standard deviations are 9 degrees, 10 % of the size and 3.5 % of the side.
-        padding: What is beyond the edge: "zeros" (paper) or a "reflection".
+        padding: The pixels beyond the edge: "zeros" (paper) or a "reflection".
         bend: Spread of a smooth displacement (an elastic distortion), in units of 3.5 % of the side; 0 for none.
     """
     if images.ndim < 4:
@@ -106,7 +106,7 @@ def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: flo
 
 
 def pen(images: Tensor, strength: float) -> Tensor:
-    """(..., channels, h, w), ink on 0 -> with strokes up to a pixel wider on either side, or somewhat thinner."""
+    """Make strokes up to a pixel wider on either side, or somewhat thinner: (..., channels, h, w), ink on 0."""
     flat = images.flatten(0, -4)
     width = (0.5 * strength * random_numbers(torch.randn, len(flat), 1, 1, 1, images=0, device=images.device)).clamp(
         -0.5, 1.0
@@ -119,7 +119,7 @@ def pen(images: Tensor, strength: float) -> Tensor:
 
 
 def placed_anywhere(images: Tensor) -> Tensor:
-    """(..., channels, h, w) -> the ink of each image at any size and place of the frame; a quarter of them stay.
+    """Move the ink of each image to any size and place: (..., channels, h, w) -> the same. A quarter stay unchanged.
 
     The longer side of the ink becomes half of the frame to nearly all of it, at random.
     """
@@ -144,7 +144,7 @@ def placed_anywhere(images: Tensor) -> Tensor:
 
 
 def _extent(inked: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, side) bool -> (n,) where the ink begins and ends, between -1 and 1."""
+    """Return where the ink begins and ends, (n,) each, between -1 and 1: (n, side) bool."""
     side = inked.shape[1]
     first, last = inked.int().argmax(1), side - 1 - inked.flip(1).int().argmax(1)
     return 2 * first / side - 1, 2 * (last + 1) / side - 1
@@ -153,9 +153,8 @@ def _extent(inked: Tensor) -> tuple[Tensor, Tensor]:
 def any_pen(images: Tensor) -> Tensor:
     """Redraw each image with a random pen: (..., channels, h, w), ink on 0 -> the same shape.
 
-    A pen is thin, wide, soft or coarse, and faint or strong.
-
-    A third of the images keep their pen. A coarse image is shrunk to few pixels and enlarged again.
+    A pen is thin, wide, soft or coarse, and faint or strong. A third of the images keep their pen. A coarse image is
+    shrunk to few pixels and enlarged again.
     """
     flat = images.flatten(0, -4)
     n, side = len(flat), flat.shape[-1]

@@ -16,8 +16,8 @@ import numpy as np
 from csn.data.fetch import require
 from csn.data.images.options import FORMATS
 
-MAX_BYTES = 64 << 20  # of one file, before it is read
-MAX_PIXELS = 32_000_000  # of one image, before it is decoded
+MAX_BYTES = 64 << 20  # the largest file that is read
+MAX_PIXELS = 32_000_000  # the largest image that is decoded
 # One row per file: the digest of its bytes, the size of the image, and why it could not be read (empty if it could).
 # digest: UNREAD if another try may succeed, DAMAGED if the bytes of a member of an archive are lost.
 RECORD = np.dtype([("digest", "V16"), ("width", "u4"), ("height", "u4"), ("why", "S160")])
@@ -25,7 +25,7 @@ UNREAD, DAMAGED = bytes(16), b"damaged".ljust(16)
 
 
 class Place(NamedTuple):
-    """Where the bytes of an image are: a file, or a member of a zip archive."""
+    """The place of an image's bytes: a file, or a member of a zip archive."""
 
     path: str
     member: str | None
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int, size: int) -> np.ndarray:
     """Decode images into rows first, first + 1, ... of the file `pixels` (rows, 3, size, size); -> (places,) RECORD."""
-    require("PIL.Image")  # a missing package is no fault of the files
+    require("PIL.Image")  # a missing package is not the fault of the files
     array = np.memmap(pixels, dtype=np.uint8, mode="r+", shape=(rows, 3, size, size))
     records = np.zeros(len(places), dtype=RECORD)
     for i, place in enumerate(places):
@@ -42,7 +42,7 @@ def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int,
             content = read_bytes(place)
             records[i]["digest"] = hashlib.sha256(content).digest()[:16]
             array[first + i], records[i]["width"], records[i]["height"] = decode(content, size)
-        except Exception as error:  # damaged files make zipfile, its decompressors and pillow raise almost anything
+        except Exception as error:  # damaged files can raise almost any error in zipfile and pillow
             records[i]["why"] = reason(error).encode(errors="backslashreplace")[:160]
             if may_pass(error):
                 records[i]["digest"] = UNREAD
@@ -50,30 +50,30 @@ def decode_rows(places: Sequence[Place], first: int, *, pixels: Path, rows: int,
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read, in a line."""
+    """The reason why a file could not be read, in one line."""
     if isinstance(error, MemoryError):
         return "there is not enough memory to read it"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     said = " ".join(str(error).split())
-    if said and isinstance(error, OSError | ValueError | SyntaxError | zipfile.BadZipFile):  # meant to be read
+    if said and isinstance(error, OSError | ValueError | SyntaxError | zipfile.BadZipFile):  # a text for people
         return said
-    return f"it is damaged, or of a kind that is not known ({type(error).__name__}{': ' * bool(said)}{said})"
+    return f"it is damaged, or of an unknown kind ({type(error).__name__}{': ' * bool(said)}{said})"
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the machine failed and not the file. Errors that the system reports have a number."""
+    """Whether the machine failed rather than the file. Errors of the system have a number."""
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def read_bytes(place: Place) -> bytes:
-    """The bytes of an image file, MAX_BYTES at most."""
+    """The bytes of an image file. Raise ValueError if there are more than MAX_BYTES."""
     if place.member is None:
         length = Path(place.path).stat().st_size
     else:
         length = _archive(place.path).getinfo(place.member).file_size
     if length > MAX_BYTES:
-        raise ValueError(f"{length:,} bytes are too many for an image, at most {MAX_BYTES:,} are read")
+        raise ValueError(f"an image file may have at most {MAX_BYTES:,} bytes, got {length:,}")
     return Path(place.path).read_bytes() if place.member is None else _archive(place.path).read(place.member)
 
 
@@ -96,17 +96,17 @@ def decode(content: bytes, size: int) -> tuple[np.ndarray, int, int]:
     """
     pillow, operations = require("PIL.Image"), require("PIL.ImageOps")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pillow warns of what the limit below refuses, and of odd metadata
+        warnings.simplefilter("ignore")  # pillow warns of large images, which are refused below, and of odd metadata
         try:
             opened = pillow.open(io.BytesIO(content), formats=FORMATS)
         except pillow.DecompressionBombError as error:
-            raise ValueError(f"it claims more pixels than can be read, at most {MAX_PIXELS:,}") from error
+            raise ValueError(f"an image may have at most {MAX_PIXELS:,} pixels, this one claims more") from error
         except pillow.UnidentifiedImageError as error:
-            raise ValueError(f"no image of type {', '.join(FORMATS)}") from error
+            raise ValueError(f"it is not an image of type {', '.join(FORMATS)}") from error
         with opened as image:
             width, height = image.size
             if width * height > MAX_PIXELS:
-                raise ValueError(f"{width} x {height} pixels are too many, at most {MAX_PIXELS:,} are read")
+                raise ValueError(f"an image may have at most {MAX_PIXELS:,} pixels, got {width} x {height}")
             image.draft("RGB", (2 * size, 2 * size))  # a JPEG several times too large is decoded at a fraction
             image = operations.exif_transpose(image)
             if image.mode.startswith("I"):  # 16 bits

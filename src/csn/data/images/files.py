@@ -3,7 +3,7 @@
     train/ val/ test/      a folder (or zip archive) per split with a folder per class
     <class>/ <class>/ ...  a folder per class; the classes are split by a seed
     images/ train.csv ...  one folder of images and a CSV (file, class) per split, as Ravi and Larochelle's lists
-    list.csv               one CSV (file, class, split), files beside it
+    list.csv               one CSV (file, class, split) in the folder of the files
 
 Each of the first three may be a folder or a zip archive. This module decodes no image.
 """
@@ -76,7 +76,7 @@ class Listing:
 def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
     """The images of a folder, a zip archive or a CSV file."""
     if not path.exists():
-        raise ValueError(f"there is no file or folder {path}")
+        raise ValueError(f"there is no file or folder {path}: correct the path")
     if path.is_file() and path.suffix.lower() == ".csv":
         rows = read_csv(path.read_bytes(), path.name, by_split=True)
         return _listing(*_from_rows(rows, named_members(path.parent, rows), path.name), [])
@@ -91,7 +91,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
         if first.place.member is None:
             by_name = named_members(Path(first.place.path).parents[first.name.count("/")], rows)
         images, problems = _from_rows(rows, by_name, ", ".join(lists[split] for split in SPLITS))
-        # Copies in folders of splits often still have the lists they were made from, but not the files of the lists.
+        # Copies in folders of splits often still contain the lists of the original, but not the files that these name.
         if images or not {SPLIT_NAMES.get(_top(member)) for member in pictures} >= set(SPLITS):
             return _listing(images, problems if first.place.member is None else [*outside, *problems], ignored)
     images, problems = _from_folders(pictures, path, seed)
@@ -99,7 +99,7 @@ def list_images(path: Path, *, seed: int = SPLIT_SEED) -> Listing:
 
 
 def _lists(names: Iterable[str]) -> dict[Split, str]:
-    """The CSV of each split, in small letters or capitals; the outermost if there are several."""
+    """The CSV of each split, in small letters or capitals. If there are several, the outermost one."""
     found: dict[Split, str] = {}
     for name in sorted(names, key=lambda name: -name.count("/")):
         stem, _, suffix = name.rpartition("/")[2].lower().rpartition(".")
@@ -111,7 +111,7 @@ def _lists(names: Iterable[str]) -> dict[Split, str]:
 def list_members(path: Path) -> tuple[list[Member], list[Problem]]:
     """Every file of a folder or zip archive; archives `train.zip`, `val.zip` ... in a folder count as folders.
 
-    Other archives in a folder are files like any other and not opened.
+    Other archives in a folder are not opened.
     """
     if path.is_file():
         return _archive_members(path)
@@ -174,14 +174,14 @@ def _member(name: str, file: Path) -> Member:
 
 
 def _archive_members(path: Path) -> tuple[list[Member], list[Problem]]:
-    """The files of a zip archive. Nothing is extracted, but a name that leads out of the archive is still refused."""
+    """The files of a zip archive. Nothing is extracted, but a name that leads out of the archive is refused."""
     members, problems = [], []
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-    except Exception as error:  # damaged archives make zipfile raise almost anything
+    except Exception as error:  # damaged archives can raise almost any error in zipfile
         raise ValueError(
-            f"{path} is no zip archive, or damaged: {reason(error)}. Give a folder, a zip archive or a CSV file"
+            f"{path} is not a zip archive, or damaged: {reason(error)}. Give a folder, a zip archive or a CSV file"
         ) from error
     place = str(path.resolve())
     for entry in entries:
@@ -204,7 +204,7 @@ def leads_outside(name: str) -> bool:
 def read_csv(
     content: bytes, name: str, *, split: Split | None = None, by_split: bool = False
 ) -> list[tuple[str, str, Split]]:
-    """(file, class, split) of every line; columns are found by their names in the first line."""
+    """Return (file, class, split) of every line. The first line names the columns."""
     try:
         rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -216,8 +216,8 @@ def read_csv(
             if wanted in columns:
                 return columns[wanted]
         raise ValueError(
-            f"{name} should begin with a line that names its columns (file, class{', split' if by_split else ''}), and "
-            f"none is called {' or '.join(names)}; got {', '.join(columns) or 'an empty file'}"
+            f"{name} should begin with a line that names its columns (file, class{', split' if by_split else ''}), but "
+            f"no column is called {' or '.join(names)}; got {', '.join(columns) or 'an empty file'}"
         )
 
     file, label = column("file", "filename", "path", "image"), column("class", "label", "category")
@@ -234,7 +234,7 @@ def read_csv(
 def _from_rows(
     rows: Iterable[tuple[str, str, Split]], by_name: Mapping[str, Member], list_name: str
 ) -> tuple[list[ImageFile], list[Problem]]:
-    """The images that a CSV names, in its folder or in a folder `images`. Of two lines for a file, the first counts."""
+    """The images that a CSV names, in its folder or in `images`. If two lines name a file, the first counts."""
     images, problems = [], []
     seen: set[Place] = set()
     for file, label, split in rows:
@@ -245,7 +245,7 @@ def _from_rows(
         member = by_name.get(name) or by_name.get(f"images/{name}")
         if member is None:
             problems.append(Problem(f"{list_name}: {file}", "there is no such file"))
-        elif member.place in seen:  # it could be support and query of one task
+        elif member.place in seen:  # it could be both support and query of a task
             problems.append(Problem(f"{list_name}: {file}", f"it is listed again, as {label} of {split}"))
         else:
             seen.add(member.place)
@@ -275,7 +275,7 @@ def _from_folders(pictures: list[Member], path: Path, seed: int) -> tuple[list[I
     for name, place, stamp in pictures:
         split = splits[name]
         if split is None or not labels[name]:
-            problems.append(Problem(name, "the file is in no folder of a class"))
+            problems.append(Problem(name, "the file is not in the folder of a class"))
         else:
             images.append(ImageFile(name, place, stamp, labels[name], split))
     return images, problems
@@ -285,8 +285,8 @@ def split_classes(classes: set[str], where: object, seed: int = SPLIT_SEED) -> d
     """Split the classes: 64 % train, 16 % val and 20 % test. The same names and seed give the same split."""
     if len(classes) < LEAST_CLASSES:
         raise ValueError(
-            f"{where} has {len(classes)} folders of classes, and a split by seed takes {LEAST_CLASSES} or more, so "
-            f"that training, validation and test have two each: add classes, or make folders train, val and test"
+            f"{where} has {len(classes)} folders of classes, but a split by seed needs {LEAST_CLASSES} or more, two "
+            f"each for training, validation and test: add classes, or make folders train, val and test"
         )
 
     def drawn_by(name: str) -> bytes:
@@ -323,12 +323,12 @@ def _top(member: Member) -> str:
 
 
 def _below(folder: str, member: Member) -> Member:
-    """A member of folder.zip as a file of that folder, even if names in the archive do not begin with it."""
+    """A member of folder.zip as a file of that folder, even if its name in the archive does not begin with it."""
     return member if member.name.startswith(f"{folder}/") else member._replace(name=f"{folder}/{member.name}")
 
 
 def _without_root(members: list[Member]) -> list[Member]:
-    """Remove the outermost folder if everything is inside it. Archives often have one that is named like them."""
+    """Remove the outermost folder if everything is inside it. Archives often have such a folder with their own name."""
     while members and all("/" in member.name for member in members):
         root = members[0].name.partition("/")[0]
         if any(not member.name.startswith(f"{root}/") for member in members) or root.lower() in SPLIT_NAMES:
@@ -341,10 +341,10 @@ def _without_root(members: list[Member]) -> list[Member]:
 
 
 def _read(member: Member) -> bytes:
-    """The bytes of a list. It may be as large as an image, but not larger."""
+    """The bytes of a list, which may be as large as an image file."""
     try:
         return read_bytes(member.place)
-    except Exception as error:  # damaged archives make zipfile and its decompressors raise almost anything
+    except Exception as error:  # damaged archives can raise almost any error in zipfile
         raise ValueError(f"{member.name} cannot be read: {reason(error)}. Take another copy") from error
     finally:
         close_archives()

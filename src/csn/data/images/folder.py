@@ -19,7 +19,7 @@ from csn.data.images.pixels import Decoded, decoded
 from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 
 LEAST_IMAGES = 2  # per class: one for the support and one query
-NAMED = 10  # problems that a message lists
+NAMED = 10  # the most problems that a message lists
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,15 @@ def load_images(
     seed: int = SPLIT_SEED,
     progress: Progress | None = None,
 ) -> Dataset:
-    """A data set of the images at `path`, x: (images, 3, size, size) uint8; csn.data.images.files says which layouts.
+    """A data set of the images at `path`, x: (images, 3, size, size) uint8. csn.data.images.files lists the layouts.
 
     Args:
         path: A folder, zip archive or CSV list.
-        name: The name of the data set; by default that of the path.
+        name: The name of the data set. By default, the name of the path.
         size: Pixels per side.
-        bad_files: What happens at a problem, such as an unreadable file, a class in two splits or a class of one image.
-            "stop" raises a ValueError that names the problems. "skip" leaves out the files concerned; a class in two
-            splits stays in the first. `check_images` lists the problems.
+        bad_files: The action at a problem, such as an unreadable file, a class in two splits or a class of one image.
+            "stop" raises a ValueError that names the problems. "skip" leaves out these files; a class in two splits
+            stays in the first. `check_images` lists the problems.
         seed: Seed of the split of the classes if there are no folders train, val and test.
         progress: Called with (files done, files in all) while images are decoded for the first time.
     """
@@ -84,9 +84,9 @@ def dataset(
 ) -> Dataset:
     """The listed images, decoded."""
     if bad_files not in ("stop", "skip"):
-        raise ValueError(f"bad_files is 'stop' or 'skip', got {bad_files!r}")
+        raise ValueError(f"bad_files must be 'stop' or 'skip', got {bad_files!r}")
     if bad_files == "stop":
-        stop_at(name, [*listing.problems, *_class_problems(listing.images)])  # before an hour of decoding
+        stop_at(name, [*listing.problems, *_class_problems(listing.images)])  # before decoding, which may take an hour
     read = _read(listing, size, progress)
     readable = list(itertools.compress(listing.images, read.readable))
     if bad_files == "stop":
@@ -103,8 +103,8 @@ def stop_at(name: str, problems: Sequence[Problem]) -> None:
     lines = "".join(f"\n  {where}: {why}" for where, why in problems[:NAMED])
     more = f"\n  and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
     raise ValueError(
-        f"{name} has {len(problems)} problem{'s' * (len(problems) > 1)}:{lines}{more}\nCorrect them, or leave out "
-        f"what is concerned with --bad-files skip (data.bad_files); csn data check lists all of them"
+        f"{name} has {len(problems)} problem{'s' * (len(problems) > 1)}:{lines}{more}\nCorrect them, or leave "
+        f"these files out with --bad-files skip (data.bad_files). csn data check lists all problems"
     )
 
 
@@ -146,7 +146,7 @@ def _class_problems(images: Sequence[ImageFile]) -> list[Problem]:
     for (split, label), count in Counter((image.split, image.label) for image in images).items():
         splits.setdefault(label, []).append(split)
         if count < LEAST_IMAGES:
-            problems.append(Problem(f"class {label} of {split}", f"{count} readable image, {LEAST_IMAGES} are needed"))
+            problems.append(Problem(f"class {label} of {split}", f"{count} readable image, {LEAST_IMAGES} needed"))
     for label, found in splits.items():
         if len(found) > 1:
             problems.append(Problem(f"class {label}", f"it is in the splits {' and '.join(found)}"))
@@ -154,7 +154,7 @@ def _class_problems(images: Sequence[ImageFile]) -> list[Problem]:
 
 
 def _usable(images: Sequence[ImageFile]) -> Callable[[ImageFile], bool]:
-    """Whether an image stays: its class is large enough, and this is the first split that has the class."""
+    """Whether an image stays. Its class must be large enough, and its split the first that has the class."""
     counts = Counter((image.split, image.label) for image in images)
     first: dict[str, Split] = {}
     for image in images:  # sorted by split
@@ -176,7 +176,7 @@ def _class_examples(
 
 
 def _duplicates(images: Sequence[ImageFile], digests: np.ndarray) -> tuple[tuple[str, ...], ...]:
-    """Groups of files with the same bytes that are not all in one split."""
+    """Groups of files with equal bytes that are in more than one split."""
     same: dict[bytes, list[ImageFile]] = {}
     for image, digest in zip(images, digests, strict=True):
         same.setdefault(digest.tobytes(), []).append(image)

@@ -1,6 +1,6 @@
 """Mini-ImageNet in the split of Ravi and Larochelle (2017), from the user's copy, and a stand-in of the same shape.
 
-Its images are part of ImageNet, whose terms forbid others to pass them on, so nothing is downloaded. Three layouts
+Its images are part of ImageNet, whose terms forbid passing them on, so nothing is downloaded. Three layouts
 are common: class folders `train/ val/ test/`, one folder `images/` with `train.csv`, `val.csv`, `test.csv`, and three
 pickled caches `mini-imagenet-cache-{train,val,test}.pkl`.
 """
@@ -27,7 +27,7 @@ from csn.data.images.plain_pickle import read_plain_pickle
 from csn.data.source import SPLITS, ClassExamples, Dataset, Split
 
 WHERE = (
-    "Its images are part of ImageNet and cannot be downloaded freely: get ILSVRC2012 with an account of your own from "
+    "Its images are part of ImageNet and cannot be downloaded freely: get ILSVRC2012 with your own account from "
     "https://image-net.org and build the set with https://github.com/yaoyao-liu/mini-imagenet-tools, from the lists of "
     "Ravi and Larochelle in https://github.com/twitter-research/meta-learning-lstm; many groups also keep a copy as "
     "folders or as mini-imagenet-cache-train.pkl, -val.pkl and -test.pkl"
@@ -37,7 +37,7 @@ PICKLES: dict[Split, str] = {split: f"mini-imagenet-cache-{split}.pkl" for split
 
 @dataclass(frozen=True)
 class Published:
-    """What a copy of a published set must contain.
+    """The required contents of a copy of a published set.
 
     classes: the number of classes of each split, and the first 16 digits of the sha256 of their names (ImageNet's
         numbers, sorted, one per line).
@@ -88,7 +88,7 @@ def load_tiny_imagenet(
     bad_files: BadFiles = "stop",
     progress: Progress | None = None,
 ) -> Dataset:
-    """A stand-in of Mini-ImageNet's shape: 550 images of 64x64 in each class. Never a Mini-ImageNet result."""
+    """A stand-in for Mini-ImageNet with 550 images of 64x64 in each class. Its results are not Mini-ImageNet's."""
     return _load(TINY_IMAGENET, path, size, bad_files, progress)
 
 
@@ -98,8 +98,8 @@ def _load(
     path = path or next((found for name in published.folders if (found := find(name))), None)
     if path is None:
         raise ValueError(
-            f"{published.name} was not found: put it into a folder {published.folders[0]} and set CSN_DATA to the "
-            f"folder that holds this one. {published.where}"
+            f"{published.name} was not found: put it into a folder {published.folders[0]}, and set CSN_DATA to the "
+            f"parent of that folder. {published.where}"
         )
     size = size or published.size
     if all((path / name).is_file() for name in PICKLES.values()):
@@ -116,14 +116,14 @@ def verify(data: Dataset, published: Published, path: Path, *, exact: bool = Tru
     Args:
         data: The copy.
         published: What it must contain.
-        path: Where it is, for the message.
-        exact: No image may be missing. Classes that are not named by ImageNet's numbers are only counted.
+        path: The place of the copy, for the message.
+        exact: Whether no image may be missing. Classes without ImageNet's numbers as names are only counted.
     """
     for split, (number, digest) in published.classes.items():
         classes = data.splits[split]
         wrong = [n for n, count in zip(classes.names, classes.counts, strict=True) if count != published.images]
         if len(classes) != number or (exact and wrong):
-            got = f"{len(classes)} classes" + (f", e.g. {wrong[0]} of another number of images" if wrong else "")
+            got = f"{len(classes)} classes" + (f", and {wrong[0]} has another number of images" if wrong else "")
             raise ValueError(
                 f"split {split!r} of {published.name} has {number} classes of {published.images} images, got {got} in "
                 f"{path}. {published.where}"
@@ -131,8 +131,8 @@ def verify(data: Dataset, published: Published, path: Path, *, exact: bool = Tru
         named = all(re.fullmatch(r"n\d{8}", name) for name in classes.names)
         if named and _digest(classes.names) != digest:
             raise ValueError(
-                f"the {split!r} classes in {path} are not those of {published.name}: it may be another split (that of "
-                f"Vinyals et al., for instance), whose results do not compare. {published.where}"
+                f"the {split!r} classes in {path} are not those of {published.name}: it may be another split, such as "
+                f"that of Vinyals et al., whose results cannot be compared. {published.where}"
             )
 
 
@@ -141,7 +141,7 @@ def _digest(names: tuple[str, ...]) -> str:
 
 
 def _from_pickles(published: Published, path: Path, size: int) -> Dataset:
-    """The three pickled caches, each unpickled once and then kept as mapped pixels."""
+    """Load the three pickled caches. Each is unpickled once and then kept as memory-mapped pixels."""
     return Dataset(published.name, {split: _from_pickle(path / PICKLES[split], size) for split in SPLITS})
 
 
@@ -161,7 +161,7 @@ def _from_pickle(path: Path, size: int) -> ClassExamples:
 
 
 def _unpack(path: Path, size: int, pixels: Path) -> np.ndarray:
-    """Write the images to `pixels`, class by class; -> (classes,) of name and count."""
+    """Write the images to `pixels`, class by class. Return name and count of each class, (classes,)."""
     images, classes = _checked(path, read_plain_pickle(path))
     order = np.concatenate([classes[name] for name in sorted(classes)])
     with new_pixels(len(order), size) as temporary:
@@ -176,7 +176,7 @@ def _unpack(path: Path, size: int, pixels: Path) -> np.ndarray:
 
 
 def _checked(path: Path, content: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Images and rows of each class, or a ValueError that says what the file should hold."""
+    """Return the images, and the rows of each class. Raise ValueError if the file holds anything else."""
     images = content.get("image_data") if isinstance(content, Mapping) else None
     classes = content.get("class_dict") if isinstance(content, Mapping) else None
     if (
@@ -189,7 +189,7 @@ def _checked(path: Path, content: Any) -> tuple[np.ndarray, dict[str, np.ndarray
     ):
         raise ValueError(
             f"{path} should hold a dictionary of image_data, (images, height, width, 3) bytes, and class_dict, the "
-            f"rows of each class; got something else"
+            f"rows of each class; it does not: get another copy"
         )
     rows = {str(name): _whole_numbers(path, str(name), members) for name, members in classes.items()}
     joined = np.concatenate(list(rows.values()))
@@ -199,15 +199,15 @@ def _checked(path: Path, content: Any) -> tuple[np.ndarray, dict[str, np.ndarray
 
 
 def _whole_numbers(path: Path, name: str, members: Any) -> np.ndarray:
-    """The rows of a class, or a ValueError that names the file."""
+    """The rows of a class. Raise ValueError with the name of the file if they are not numbers of rows."""
     flat = not isinstance(members, list | tuple) or all(isinstance(row, int | np.integer) for row in members)
-    try:  # lists in lists are never made an array of: lists that share their parts can claim any size
+    try:  # never make an array of lists in lists: lists that share their parts can claim any size
         rows = np.asarray(members if flat else None)
     except OverflowError:
         rows = np.asarray(None)
     if rows.size and rows.dtype.kind not in "iu":
         raise ValueError(
-            f"class_dict of {path} should name the rows of class {name!r} as whole numbers; got something else: get "
+            f"class_dict of {path} should name the rows of class {name!r} as whole numbers, but it does not: get "
             f"another copy"
         )
     return rows.astype(np.int64).ravel()

@@ -25,10 +25,10 @@ Protocol = Literal["random", "background"]
 
 @dataclass(frozen=True)
 class Archive:
-    """One of the two official archives and what it must contain.
+    """One of the two official archives and its required contents.
 
-    md5: the md5 of the official zip, with which a download is compared.
-    sha256: the sha256 of the contents (see `_decode`), with which every copy is compared, however it is packed.
+    md5: the md5 of the official zip. A download must match it.
+    sha256: the sha256 of the contents (see `_decode`). Every copy must match it, however it is packed.
     """
 
     folder: str
@@ -38,7 +38,7 @@ class Archive:
 
     @property
     def url(self) -> str:
-        """Where the authors publish it."""
+        """The address at which the authors publish it."""
         return f"https://raw.githubusercontent.com/brendenlake/omniglot/master/python/{self.folder}.zip"
 
 
@@ -63,8 +63,8 @@ SPLIT_SEED = 2018
 # One record a class: a single array in the cache holds names, origin and drawings.
 _RECORD = np.dtype([("name", "U64"), ("background", "?"), ("x", "u1", (DRAWERS, SIDE, SIDE))])
 _MEMBER = re.compile(r"([^/]+/character\d+)/\d+_\d+\.png")
-_MAX_BYTES = 1 << 16  # of one drawing's PNG; the real ones have a few hundred
-# What zipfile, zlib and pillow raise on damaged or hostile input.
+_MAX_BYTES = 1 << 16  # largest PNG of a drawing; the real ones have a few hundred bytes
+# The errors that zipfile, zlib and pillow raise on damaged or hostile input.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, SyntaxError, ValueError, RuntimeError)
 
 
@@ -76,7 +76,7 @@ def load_omniglot(
     The archives (or folders) `omniglot/images_background` and `images_evaluation` are found in `CSN_DATA` or
     downloaded. The decoded drawings are cached.
 
-    The protocol "random" is the paper's. It draws classes from all alphabets: 1200 to train, 100 of which are kept for
+    The protocol "random" is the paper's. It draws classes from all alphabets: 1200 to train, of which 100 are kept for
     validation, and 423 to test. "background" is the split of Omniglot's authors: 964 classes to train, and 659 classes
     of other alphabets to test. Its validation classes are the five smallest background alphabets (81 classes). They are
     whole alphabets, because test classes come from unseen alphabets too. They are the smallest, as in Meta-Dataset,
@@ -84,12 +84,12 @@ def load_omniglot(
 
     Args:
         protocol: "random" or "background".
-        rotations: Each training class turned by 90, 180 and 270 degrees (counterclockwise) is another class,
-            `<Alphabet>/character05/rot090`. Validation and test classes are never turned.
+        rotations: Whether a training class turned by 90, 180 or 270 degrees (counterclockwise) counts as another
+            class, such as `<Alphabet>/character05/rot090`. Validation and test classes are never turned.
         progress: Called with (bytes done, bytes in all) during a download.
     """
     if protocol not in ("random", "background"):
-        raise ValueError(f"the protocols of omniglot are 'random' and 'background', got {protocol!r}")
+        raise ValueError(f"the protocol of omniglot must be 'random' or 'background', got {protocol!r}")
     key = "-".join(["omniglot", str(SIDE), *(archive.sha256[:16] for archive in ARCHIVES)])
     records = cached_array(key, lambda: np.concatenate([_decode(archive, progress) for archive in ARCHIVES]))
     train, val, test = _random_split(records) if protocol == "random" else _background_split(records)
@@ -113,7 +113,7 @@ def _random_split(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _background_split(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of the train, val and test classes: the authors' split, the smallest training alphabets kept for val."""
+    """Rows of the train, val and test classes in the authors' split. The smallest training alphabets are for val."""
     background = records["background"]
     alphabets = np.array([name.partition("/")[0] for name in records["name"]])
     names, sizes = np.unique(alphabets[background], return_counts=True)
@@ -130,14 +130,14 @@ def _class_examples(records: np.ndarray, quarter_turns: tuple[int, ...]) -> Clas
 
 
 def _decode(archive: Archive, progress: Progress | None) -> np.ndarray:
-    """(classes,) of _RECORD in the order of their names; ValueError unless all is as published.
+    """Return (classes,) of _RECORD, sorted by name. Raise ValueError unless all is as published.
 
-    The sha256 is over, class by class in that order, the name and the 20 x 105 x 105 bytes, 1 where there is ink.
+    The sha256 covers, class by class in that order, the name and 20 x 105 x 105 bytes, which are 1 where there is ink.
     """
     path = find(f"omniglot/{archive.folder}") or fetch(
         f"omniglot/{archive.folder}.zip", archive.url, f"md5:{archive.md5}", progress=progress
     )
-    remedy = f"Replace it with {archive.url}, or move it away to have that downloaded"
+    remedy = f"Replace it with {archive.url}, or move it away so that csn downloads it"
     area = area_matrix(RAW_SIDE, SIDE)
     digest, rows = hashlib.sha256(), []
     try:
@@ -145,7 +145,7 @@ def _decode(archive: Archive, progress: Progress | None) -> np.ndarray:
             if len(ink) != DRAWERS:
                 raise ValueError(f"class {name} should have {DRAWERS} drawings, got {len(ink)}")
             digest.update(name.encode() + ink.tobytes())
-            # Multiples of 17/15 before rounding, never near a half: the same bytes whatever the order of sums.
+            # Multiples of 17/15 are never near a half, so rounding gives the same bytes in any order of sums.
             small = np.rint(255 * (area @ ink.astype(np.float32) @ area.T)).astype(np.uint8)  # (20, 28, 28)
             rows.append((name, archive.folder == ARCHIVES[0].folder, small))
         if len(rows) != archive.classes:
@@ -161,13 +161,13 @@ def _decode(archive: Archive, progress: Progress | None) -> np.ndarray:
 
 
 def _classes(path: Path, folder: str) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, (drawings, 105, 105) bool, True is ink) of every class, classes and drawings sorted by name."""
+    """Yield (name, (drawings, 105, 105) bool, True is ink) of every class. Classes and drawings are sorted by name."""
     with contextlib.ExitStack() as stack:
         read: Callable[[str], bytes]
         if path.is_dir():
             members = [file.relative_to(path).as_posix() for file in path.glob("*/*/*.png")]
             prefix, read = "", lambda member: (path / member).read_bytes()
-        else:  # never extracted: a member's path is a key, not a place to write to
+        else:  # nothing is extracted: a member's path is only a key
             archive = stack.enter_context(zipfile.ZipFile(path))
             members = [info.filename for info in archive.infolist() if info.file_size <= _MAX_BYTES]
             prefix, read = f"{folder}/", archive.read
@@ -180,9 +180,9 @@ def _classes(path: Path, folder: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _ink(png: bytes, member: str) -> np.ndarray:
-    """(105, 105) bool, True where the drawing is black."""
+    """Read a drawing as (105, 105) bool, True where it is black."""
     width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
-    # The header first: pillow refuses giants with an error of its own, and not before it has warned of lesser ones.
+    # Read the header first, because pillow warns of large images and refuses larger ones with another error.
     if png[:8] != b"\x89PNG\r\n\x1a\n" or (width, height) != (RAW_SIDE, RAW_SIDE):
         raise ValueError(f"{member} should be a PNG of {RAW_SIDE} x {RAW_SIDE} pixels, got {width} x {height} or none")
     try:

@@ -1,4 +1,4 @@
-"""How images of the user are read."""
+"""Options for reading your own images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = {
     ".tif": "TIFF",
     ".tiff": "TIFF",
 }
-"""The kinds of image files that are read: the endings of their names, and Pillow's names of the formats."""
+"""The kinds of image files that are read: endings of their names, and Pillow's names for the formats."""
 FORMATS = tuple(dict.fromkeys(TYPES.values()))
 SIZE = 84
-"""Pixels per side to which images of the user are resized."""
+"""Your own images are resized to this many pixels per side."""

@@ -25,48 +25,48 @@ import numpy as np
 from csn.data.fetch import Progress, cache_dir, cached_array
 from csn.data.images.decode import RECORD, UNREAD, Place, close_archives, decode_rows
 
-FORMAT = 1  # raised whenever the same file would give other pixels
+FORMAT = 1  # increase it whenever the same file would give other pixels
 CHUNK = 128  # files that a process decodes at a time
 MAX_PROCESSES = 16
 
 
 class Decoded(NamedTuple):
-    """pixels: (images, 3, size, size) uint8, the readable ones in order. records: (files,) decode.RECORD."""
+    """pixels: (images, 3, size, size) uint8 of the readable images, in order. records: (files,) decode.RECORD."""
 
     pixels: np.ndarray
     records: np.ndarray
 
     @property
     def readable(self) -> np.ndarray:
-        """(files,) bool."""
+        """Which files could be read, (files,) bool."""
         return self.records["why"] == b""
 
 
 def decoded(places: Sequence[Place], stamps: Sequence[str], size: int, progress: Progress | None = None) -> Decoded:
-    """Images decoded and resized, from the cache if the same files were decoded before.
+    """Decode and resize images, or take them from the cache if the same files were decoded before.
 
-    Files that the system could not read (no permission, a broken disk) are tried again the next time.
+    A file that the system could not read (no permission, a broken disk) is tried again the next time.
 
     Args:
-        places: Where the files are.
+        places: The places of the files.
         stamps: For each file, a text that changes with its content.
         size: Pixels per side.
         progress: Called with (files done, files in all).
     """
     if size < 8 or size > 1024:
-        raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
+        raise ValueError(f"images can be resized to a side of 8 to 1024 pixels, got {size}")
     described = "\n".join(f"{path}\t{member}\t{stamp}" for (path, member), stamp in zip(places, stamps, strict=True))
     digest = hashlib.sha256(described.encode(errors="surrogateescape")).hexdigest()  # names need not be UTF-8
     key = f"images-{size}-{FORMAT}-{digest[:32]}"
     decode = functools.partial(_decode, places, size, progress)
     records = cached_array(key, decode, final=_all_tried)
     if not _is_whole(_pixel_path(records, size), records, size):
-        records = decode()  # the pixels were deleted, or never got to the disk
+        records = decode()  # the pixels were deleted, or never written
     return Decoded(mapped(_pixel_path(records, size), _readable(records), size), records)
 
 
 def mapped(path: Path, rows: int, size: int) -> np.ndarray:
-    """(rows, 3, size, size) of a file of pixels; changes made to it in memory never reach the disk."""
+    """Map a file of pixels as (rows, 3, size, size). Changes in memory never reach the disk."""
     if rows == 0:
         return np.zeros((0, 3, size, size), dtype=np.uint8)
     return np.memmap(path, dtype=np.uint8, mode="c", shape=(rows, 3, size, size))
@@ -82,8 +82,8 @@ def new_pixels(rows: int, size: int) -> Iterator[Path]:
         free = shutil.disk_usage(folder).free
         if free < length:  # a full disk would kill a process that writes to mapped memory
             raise ValueError(
-                f"{rows} images of {size} x {size} take {length >> 20:,} MB in {folder}, which has {free >> 20:,} MB "
-                f"left: make room, or set CSN_CACHE to a folder on a larger disk"
+                f"{rows} images of {size} x {size} need {length >> 20:,} MB in {folder}, but {free >> 20:,} MB are "
+                f"free: make room, or set CSN_CACHE to a folder on a larger disk"
             )
         with open(path, "wb") as file:
             file.truncate(length)
@@ -96,14 +96,14 @@ def new_pixels(rows: int, size: int) -> Iterator[Path]:
 
 
 def keep(temporary: Path, path: Path) -> None:
-    """Put a finished file in its place, whole or not at all."""
+    """Move a finished file into its place, completely or not at all."""
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
 
 
 def _decode(places: Sequence[Place], size: int, progress: Progress | None) -> np.ndarray:
-    """Decode every file; its record, and the pixels in the cache."""
+    """Decode every file. Return the records; the pixels are written to the cache."""
     rows, done = len(places), 0
     records = np.zeros(rows, dtype=RECORD)
     with new_pixels(rows, size) as temporary:
@@ -117,12 +117,12 @@ def _decode(places: Sequence[Place], size: int, progress: Progress | None) -> np
                 progress(done, rows)
 
         starts = range(0, rows, CHUNK)
-        processes = min(_cores(), MAX_PROCESSES, len(starts) // 2)  # few files are not worth the start of processes
+        processes = min(_cores(), MAX_PROCESSES, len(starts) // 2)  # starting processes does not pay for few files
         if processes > 1:
             with contextlib.suppress(BrokenProcessPool), _pool(processes) as pool:
                 for future in [pool.submit(work, places[start : start + CHUNK], start) for start in starts]:
                     take(future.result())
-        while done < rows:  # also where processes cannot be started
+        while done < rows:  # also if no process can be started
             take(work(places[done : done + CHUNK], done))
         close_archives()
         _drop_unreadable(temporary, records, size)
@@ -132,11 +132,11 @@ def _decode(places: Sequence[Place], size: int, progress: Progress | None) -> np
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes; on the way out, also by Ctrl-C, work that was not begun is dropped."""
+    """Worker processes. At the end, also by Ctrl-C, work that has not begun is dropped."""
     pool = ProcessPoolExecutor(processes)
     try:
         with warnings.catch_warnings():
-            # Python warns of forking a process that has threads. The children run none of torch's.
+            # Python warns of forking a process that has threads. The children do not run torch.
             warnings.simplefilter("ignore", DeprecationWarning)
             yield pool
     finally:
@@ -149,7 +149,7 @@ def _cores() -> int:
 
 
 def _drop_unreadable(path: Path, records: np.ndarray, size: int) -> None:
-    """Move the readable rows up to the front and cut off the rest."""
+    """Move the readable rows to the front and cut off the rest."""
     kept = np.flatnonzero(records["why"] == b"")
     if len(kept) == len(records):
         return
@@ -167,12 +167,12 @@ def _readable(records: np.ndarray) -> int:
 
 
 def _all_tried(records: np.ndarray) -> bool:
-    """Whether another try would find the same."""
+    """Whether another try would give the same result."""
     return UNREAD not in records["digest"][records["why"] != b""].tolist()
 
 
 def _pixel_path(records: np.ndarray, size: int) -> Path:
-    """The file of the pixels of these contents in this order."""
+    """The file that holds the pixels of these contents in this order."""
     contents = records["digest"][records["why"] == b""].tobytes()
     return cache_dir() / "arrays" / f"pixels-{size}-{FORMAT}-{hashlib.sha256(contents).hexdigest()[:32]}.u8"
 

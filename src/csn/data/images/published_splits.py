@@ -90,8 +90,8 @@ def load_published(
     path = path or next((found for folder in published.folders if (found := find(folder))), None)
     if path is None:
         raise ValueError(
-            f"{name} was not found: put its images into a folder {published.folders[0]} and set CSN_DATA to the "
-            f"folder that holds this one. {published.where}"
+            f"{name} was not found: put its images into a folder {published.folders[0]}, and set CSN_DATA to the "
+            f"parent of that folder. {published.where}"
         )
     listing = list_published(path, name)
     if bad_files == "stop" and published.images is not None:

@@ -94,7 +94,7 @@ def _content(place: Place | Part) -> bytes:
 def stream_images(path: Path, *, size: int = SIZE, seed: int = SPLIT_SEED) -> Dataset:
     """A data set of the images at `path`, of which none is read before a task asks for it."""
     if size < 8 or size > 1024:
-        raise ValueError(f"images can be resized to 8 to 1024 pixels on a side, got {size}")
+        raise ValueError(f"images can be resized to a side of 8 to 1024 pixels, got {size}")
     images = _of_archives(_archives(path), seed) if is_archived(path) else _of_listing(path, seed)
     pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="decode")
     splits = {}
