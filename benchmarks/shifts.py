@@ -67,7 +67,7 @@ class RepeatedOptions(MatchingOptions):
     """Of `Repeated`."""
 
     def build(self, parts: Parts) -> Repeated:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return Repeated(parts.key_function(), parts.way, temperature=self.temperature)
 
 

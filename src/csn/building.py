@@ -37,7 +37,7 @@ def build(
         options: Options of the learner, if the learner is given by name.
     """
     if way < 2:
-        raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
+        raise ValueError(f"a learner needs way >= 2, the number of its classes; got {way}")
     if options and not isinstance(learner, str):
         raise ValueError(f"learner {learner.name!r} has its options already: leave out {', '.join(options)}")
     keep_freed_memory()  # also helps users' own training loops
@@ -47,7 +47,7 @@ def build(
             raise ValueError(f"learner {chosen.name!r} takes no {kind}: leave it out")
     of_network = _options("network", "cnn" if network is None else network)
     if key is None and isinstance(of_network, BaseLearner) and chosen.uses_key:
-        raise ValueError("a base learner of your own needs a key function: give key, a name or a module")
+        raise ValueError("your own base learner needs a key function: give key, a name or a module")
     default_key = of_network.default_key if isinstance(of_network, NetworkOptions) else "network"
     of_key = _options("key", default_key if key is None else key)
     spec = reads if isinstance(reads, InputSpec) else InputSpec(tuple(reads))

@@ -106,7 +106,7 @@ class TrainConfig:
     optimizer: "adam", or "sgd" with `momentum`.
     learning_rate: the learning rate at the start.
     momentum: momentum of SGD.
-    schedule: "constant"; "cosine" for a decay to 0; or "halving" every 2,000 tasks.
+    schedule: "constant", "cosine" for a decay to 0, or "halving" every 2,000 tasks.
     clip: the largest absolute value of a gradient; None for no limit.
     augment: strength of random distortions of training images.
     validate_every: tasks between two validations.
@@ -204,8 +204,8 @@ def config_from_json(text: str) -> Config:
         raise ValueError(f"a configuration is a JSON object with sections of options, got {text[:40]!r}")
     if "model" in options:
         raise ValueError(
-            "this configuration has its options in one section 'model', which is the form of csn 0.1: train again, or "
-            "read it with that version"
+            "this configuration has all its options in a section 'model', the form of csn 0.1: train again, or read "
+            "it with that version"
         )
     return merge(Config(), options)
 
@@ -221,7 +221,7 @@ def merge(config: Config, changes: Mapping[str, Any]) -> Config:
     for name in ("data", "pretrain", "train"):
         if name in changes:
             config = dataclasses.replace(config, **{name: changed(name, getattr(config, name), changes[name])})
-    for kind in PARTS:  # in this order: a learner decides whether it has a network, and a network what its key is
+    for kind in PARTS:  # in this order: the learner decides on the network, and the network on the key
         if kind in changes:
             config = _with_part(config, kind, changes[kind])
     return config

@@ -72,7 +72,7 @@ class Episode:
                 f"support and query must hold the same tasks; got {self.support.x.shape[0]} and {self.query.x.shape[0]}"
             )
         if self.way < 2:
-            raise ValueError(f"a task needs 2 or more ways, classes to tell apart; got {self.way}")
+            raise ValueError(f"a task needs a way of 2 or more, the number of its classes; got {self.way}")
         if check:
             for part, what in ((self.support, "labels"), (self.query, "query labels")):
                 check_labels(part.y, self.way, what)
@@ -105,7 +105,7 @@ def check_examples(examples: Examples, way: int, max_way: int) -> None:
 
 
 def check_support(support: Examples, way: int, max_way: int) -> None:
-    """Check everything that shapes reveal. Values in the support of an `Episode` have been checked already."""
+    """Check the shapes. The values in the support of an `Episode` have been checked already."""
     check_way(way, max_way)
     if len(support) == 0 or support.x.shape[0] == 0:
         raise ValueError("the support is empty: a task needs at least one labelled example")

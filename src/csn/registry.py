@@ -68,13 +68,13 @@ def load(kind: PartKind, name: str, package: str | None = None) -> Any:
     Args:
         kind: The kind of part.
         name: The name of the part.
-        package: The package that the part came from when it was used before; None for csn.
+        package: The package that the part came from when it was first used; None for csn.
     """
     word = WORDS.get(kind, kind)
     if (entry := plugin(kind, name, own=name in PARTS[kind])) is not None:
         try:
             return entry.load()
-        except Exception as error:  # another package may fail in any way
+        except Exception as error:  # another package can fail in any way
             raise PartError(
                 f"{word} {name!r} of {_package(entry)} could not be imported ({type(error).__name__}: {error}): "
                 f"repair or uninstall that package"

@@ -35,7 +35,7 @@ def seen(folder: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ("options", "rank 1 differs from rank 0 in train.clip (1, there 0): start all ranks with the same command"),
+        ("options", "rank 1 differs from rank 0 in train.clip (1, not 0): start all ranks with the same command"),
         ("data", "returned ['rows']"),
         ("one", "rank 1 of 2: no data here"),
         ("disk", "No space left on device"),
@@ -58,7 +58,7 @@ def test_only_rank_0_prints_a_shared_error(seen):
 
 def test_a_rank_that_is_gone_is_an_error_with_a_remedy(seen):
     assert "rank 0 of 2 lost the others" in seen[0]["dead"]
-    assert "--resume goes on from the last checkpoint" in seen[0]["dead"]
+    assert "add --resume to the command: training goes on from the last checkpoint" in seen[0]["dead"]
 
 
 def test_what_two_ranks_leave_one_process_leaves_too(seen, folder, tmp_path):
@@ -129,12 +129,12 @@ def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
     assert choose_device("auto", 1) == torch.device("cuda:1")
     assert choose_device("cuda", 0) == torch.device("cuda:0")
     assert choose_device("cpu", 5) == torch.device("cpu")
-    with pytest.raises(ValueError, match="process 3 of this machine finds 2 GPUs"):
+    with pytest.raises(ValueError, match="process 3 of this machine needs a GPU, and there are 2"):
         choose_device("auto", 2)
 
 
 def test_parts_of_a_step_and_batch_norm_do_not_go_together(tmp_path):
     loop = rank_cases.trainer("batch-norm", tmp_path)
     loop.ranks, loop.config = Ranks(0, 2, 0), dataclasses.replace(loop.config, micro_tasks=1)
-    with pytest.raises(ValueError, match="micro_tasks with batch norm is for one process"):
+    with pytest.raises(ValueError, match="micro_tasks with batch norm needs a single process"):
         loop.check_shares()

@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-import csn.core.model
+import csn.core.initialisation
 from csn import building
 from csn.config import RECIPES, load_preset
 from csn.core.conditioning import DirectFeedback, preprocess_gradient
@@ -66,7 +66,7 @@ def test_every_start_raises_the_own_class(conditioning, g, way):
 @pytest.mark.parametrize("g", ["mlp", "simple"])
 @pytest.mark.parametrize("conditioning", ["gradient", "df"])
 def test_a_twenty_way_model_is_guarded_within_a_hundred_draws(monkeypatch, conditioning, g):
-    monkeypatch.setattr(csn.core.model, "GUARD_DRAWS", 100)
+    monkeypatch.setattr(csn.core.initialisation, "GUARD_DRAWS", 100)
     for seed in range(3):
         assert d_of(build(seed, 20, conditioning=conditioning, g=g)) > 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from browser import draw, launched, open_page, teach
 from kit import Strokes, serving
 from PIL import Image
+from playwright.sync_api import Page
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.engine.checkpoint import write_atomically
@@ -68,8 +69,8 @@ def key(s: float = 0.0) -> Strokes:
 TAUGHT = [("moon", moon()), ("star", star()), ("wave", wave()), ("house", house()), ("leaf", leaf()), ("key", key())]
 TAUGHT += [("leaf", leaf(0.04)), ("wave", wave(0.02)), ("star", star(0.03)), ("moon", moon(-0.03))]
 SCREENS = {
-    "page_light": {"viewport": {"width": 1120, "height": 700}, "color_scheme": "light", "device_scale_factor": 1.5},
-    "page_dark": {"viewport": {"width": 1120, "height": 700}, "color_scheme": "dark", "device_scale_factor": 1.5},
+    "page_light": {"viewport": {"width": 1120, "height": 790}, "color_scheme": "light", "device_scale_factor": 1.5},
+    "page_dark": {"viewport": {"width": 1120, "height": 790}, "color_scheme": "dark", "device_scale_factor": 1.5},
     "page_phone": {"viewport": {"width": 390, "height": 800}, "color_scheme": "light", "device_scale_factor": 2},
 }
 
@@ -91,8 +92,7 @@ def main() -> None:
                 teach(page, label, strokes)
             draw(page, leaf(-0.05))
             page.wait_for_selector("#answer.known:not(.live)")
-            page.evaluate("document.activeElement.blur(); document.getElementById('paper').classList.remove('settled')")
-            page.wait_for_timeout(700)
+            _let_settle(page)
             _save(page.screenshot(), options.out / f"{name}.png")
             page.context.close()
 
@@ -117,9 +117,15 @@ def take_class(model: FewShotClassifier, path: Path) -> None:
         page.wait_for_selector('#waiting [data-label="ripple"]')
         draw(page, leaf(-0.05))
         page.wait_for_selector("#answer.known:not(.live)")
-        page.evaluate("document.activeElement.blur(); document.getElementById('paper').classList.remove('settled')")
-        page.wait_for_timeout(700)
+        _let_settle(page)
         _save(page.screenshot(), path)
+
+
+def _let_settle(page: Page) -> None:
+    """Wait until nothing moves any more, then show the ink as dark as it was drawn."""
+    page.wait_for_timeout(1500)
+    page.evaluate("document.activeElement.blur(); document.getElementById('paper').classList.remove('settled')")
+    page.wait_for_timeout(500)
 
 
 def _save(content: bytes, path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_folder_in_use_and_another_configuration_are_refused(capsys: pytest.Ca
     train("--tasks", "4")
     before = Path("run/last.safetensors").read_bytes()
     assert train("--tasks", "4") == 2
-    assert "go on with --resume" in capsys.readouterr().err
+    assert "resume its run with --resume" in capsys.readouterr().err
     assert train("--tasks", "8", "--resume") == 2  # its rate falls towards the end
     assert "another configuration" in capsys.readouterr().err
     assert Path("run/last.safetensors").read_bytes() == before

@@ -147,7 +147,7 @@ def test_an_optimizer_of_another_form_is_refused(run: Path, name: str, capsys: p
     tensors, metadata = load_checkpoint(last)
     save_checkpoint(last, tensors | {name: torch.zeros(1)}, metadata)
     assert cli.main(["train", "adacnn-df", *TINY, "--out", str(run), "--resume"]) == 2
-    assert "does not hold what a training goes on from" in capsys.readouterr().err
+    assert "is not a checkpoint to resume from" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("header", ["Infinity", "[" * 9999, '{"format": 1, "sha256": "", "metadata": [NaN]}', "3"])
@@ -224,7 +224,7 @@ def test_a_part_that_raises_leaves_a_run_that_goes_on(tmp_path: Path, monkeypatc
 def test_names_of_folders(tmp_path: Path, capsys) -> None:
     assert cli.main(["train", "adacnn-df", *TINY, "--out", str(tmp_path / "ein Ordner" / "ünï ☃ '\"$(id)\n")]) == 0
     assert cli.main(["train", "adacnn-df", *TINY, "--out", str(tmp_path / "caf\udce9")]) == 2
-    assert "is not a name in UTF-8: choose another folder" in capsys.readouterr().err
+    assert "is not UTF-8: choose another folder" in capsys.readouterr().err
 
 
 def test_the_bound_is_for_one_thread_and_one_moment() -> None:
@@ -247,9 +247,9 @@ def test_the_bound_is_for_one_thread_and_one_moment() -> None:
         (["--set", "train.learning_rate=NaN"], "train.learning_rate must be a number above 0, got nan"),
         (["--set", "train.augment=-1"], "train.augment must be a number of at least 0, got -1"),
         (["--data", ""], "the data set has an empty name"),
-        (["--resume"], "holds no run to go on with: leave out --resume"),
+        (["--resume"], "holds no run to resume: leave out --resume"),
         (["--set", "network.filters=9999999999999"], "make it smaller"),
-        (["--set", "network.filters=999999"], "this machine has no memory for: make it smaller"),
+        (["--set", "network.filters=999999"], "this machine has too little memory for that: make it smaller"),
         (["--set", "network.dropout=[]"], "option 'network.dropout' takes 3 numbers, got []"),
         (["--device", "quantum"], "device 'quantum' is not available"),
     ],

@@ -250,10 +250,10 @@ def large_but_plausible() -> bytes:
 
 BAD = {
     "truncated": (photograph(0)[:900], "truncated"),
-    "text": (b"this is no image", "no image of type JPEG, PNG, WEBP"),
-    "empty": (b"", "no image of type"),
+    "text": (b"this is no image", "it is not an image of type JPEG, PNG, WEBP"),
+    "empty": (b"", "it is not an image of type"),
     "bomb": (bomb(), "at most 32,000,000"),
-    "large": (large_but_plausible(), "6000 x 6000 pixels are too many"),
+    "large": (large_but_plausible(), "pixels, got 6000 x 6000"),
 }
 
 
@@ -275,7 +275,7 @@ def test_an_unreadable_file_stops_by_name_or_is_skipped(tmp_path, kind):
 def test_a_file_of_too_many_bytes_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr("csn.data.images.decode.MAX_BYTES", 500)
     path = write(tmp_path / "set", {**split_folders(), "val/cat/9.jpg": photograph(0)})
-    with pytest.raises(ValueError, match=r"val/cat/9.jpg: \d.* bytes are too many"):
+    with pytest.raises(ValueError, match=r"val/cat/9.jpg: an image file may have at most .* bytes, got \d"):
         load_images(path, size=SIZE)
 
 
@@ -357,7 +357,7 @@ def test_what_holds_no_images_is_refused_with_the_layouts(tmp_path):
 
 def test_options_out_of_range_are_refused(tmp_path):
     path = as_folders(tmp_path)
-    with pytest.raises(ValueError, match="8 to 1024 pixels on a side, got 4"):
+    with pytest.raises(ValueError, match="a side of 8 to 1024 pixels, got 4"):
         load_images(path, size=4)
     with pytest.raises(ValueError, match="'stop' or 'skip', got 'ask'"):
         load_images(path, bad_files="ask")
@@ -373,7 +373,7 @@ def test_the_report_counts_sizes_duplicates_and_other_files(tmp_path):
     assert report.sizes == {(10, 12): 20, (30, 20): 1}
     assert report.duplicates == (("train/bee/1.png", "test/eel/copy.png"),)
     assert report.ignored == ("train/ant/notes.txt",)
-    assert report.problems == (("stray.png", "the file is in no folder of a class"),)
+    assert report.problems == (("stray.png", "the file is not in the folder of a class"),)
 
 
 def test_a_cache_without_room_or_permission_is_said(tmp_path, monkeypatch):

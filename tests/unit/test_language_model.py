@@ -100,8 +100,8 @@ def test_the_support_tells_which_word_a_label_stands_for() -> None:
 @pytest.mark.parametrize(
     ("support", "message"),
     [
-        (Examples(QUERIES[None], tensor([[0, 1, 2, 0]])), r"told words.*got \(1, 4, 7\).*support='words'"),
-        (Examples(tensor([[[3], [4]]]), tensor([[0, 2]])), r"told all 3 words, got labels \[0, 2\]"),
+        (Examples(QUERIES[None], tensor([[0, 1, 2, 0]])), r"must be words.*got \(1, 4, 7\).*support='words'"),
+        (Examples(tensor([[[3], [4]]]), tensor([[0, 2]])), r"needs all 3 words, got labels \[0, 2\]"),
         (told([[3, 4, 5, 6]]), "2 to 3 ways, got 4"),
     ],
 )
@@ -171,7 +171,7 @@ def test_running_text_is_whole_sentences_in_the_vocabulary_of_the_tasks() -> Non
 
 
 def test_texts_too_small_for_a_language_model_are_refused() -> None:
-    with pytest.raises(ValueError, match="gives 7 and 0: bring at least 20 sentences"):
+    with pytest.raises(ValueError, match="has 7 and 0: bring at least 20 sentences"):
         running_text(tasks(lines(41)), lines(7))
     with pytest.raises(ValueError, match="no words"):
         running_text(dataclasses.replace(tasks(lines(41)), vocabulary=None), lines(30))
@@ -259,5 +259,5 @@ def test_it_learns_which_word_follows(tmp_path) -> None:
 
 
 def test_more_sentences_a_step_than_there_are_is_refused(tmp_path, text) -> None:
-    with pytest.raises(ValueError, match="asks for 101 sentences a step, the text has 100"):
+    with pytest.raises(ValueError, match="asks for 101 sentences a step, but the text has only 100"):
         trainer(tmp_path, text, dataclasses.replace(TRAIN, tasks_per_step=101))

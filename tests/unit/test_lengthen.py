@@ -105,7 +105,7 @@ def test_a_run_that_is_not_the_beginning_is_refused(options: list[str], capsys: 
     train("run", 8)
     before = {path: path.read_bytes() for path in Path("run").glob("*.*")}
     assert train("run", int(options[0]), "--resume", *options[1:]) == 2
-    assert "resume with the options it was trained with (at a constant rate also for more" in capsys.readouterr().err
+    assert "resume with the options of its training (at a constant rate also for more" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
 
 

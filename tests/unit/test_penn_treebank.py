@@ -76,7 +76,7 @@ def test_wrong_files_are_refused(folder: Path) -> None:
 
 def test_a_wrong_list_is_refused(folder: Path) -> None:
     (folder / "ptb_oneshot_test_words_1000.txt").write_text("w01\nw02\nw03\n")
-    with pytest.raises(ValueError, match="got 3 words that are not these"):
+    with pytest.raises(ValueError, match="got 3 other words"):
         load_penn_treebank()
 
 

@@ -53,5 +53,5 @@ def test_on_a_processor_nothing_is_moved():
 
 def test_a_table_that_does_not_fit_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 100)
-    with pytest.raises(ValueError, match="more than half of what is free on meta: give --data-on host"):
+    with pytest.raises(ValueError, match="more than half of the free memory of meta: give --data-on host"):
         placed(data(), DEVICE, "device")

@@ -123,7 +123,7 @@ def without_bfloat16(monkeypatch):
 
 
 def test_a_machine_whose_instructions_end_the_process_is_told_so(without_bfloat16):
-    with pytest.raises(ValueError, match=r"fails or gains nothing on this machine's cpu: .*network\.precision=float32"):
+    with pytest.raises(ValueError, match=r"fail or are not faster on this machine's cpu: .*network\.precision=float32"):
         machine.check_precision("bfloat16", CPU)
     machine.check_precision("float32", CPU)
 

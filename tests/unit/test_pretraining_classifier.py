@@ -155,7 +155,7 @@ def test_no_decay_of_the_scale():
 
 @pytest.mark.parametrize("name", ["warm_up", "label_smoothing", "average"])
 def test_shares_are_shares(name):
-    with pytest.raises(ValueError, match=rf"pretrain.{name} is a share of at least 0 and less than 1, got 1.5"):
+    with pytest.raises(ValueError, match=rf"pretrain.{name} must be at least 0 and less than 1, got 1.5"):
         check_options(PretrainConfig(epochs=1, **{name: 1.5}))
 
 
@@ -263,5 +263,5 @@ def test_without_bending_the_same_numbers_are_drawn():
 
 @pytest.mark.parametrize("bend", [-1.0, math.nan, math.inf])
 def test_a_bend_is_a_strength(bend):
-    with pytest.raises(ValueError, match=r"pretrain.bend is a strength of 0 or more, got"):
+    with pytest.raises(ValueError, match=r"pretrain.bend must be 0 or more, got"):
         check_options(PretrainConfig(epochs=1, bend=bend))

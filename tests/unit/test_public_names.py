@@ -163,7 +163,7 @@ def test_a_baseline_over_a_network_of_ones_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"network": OneLayer(6, 3)}, "a base learner of your own needs a key function: give key"),
+        ({"network": OneLayer(6, 3)}, "your own base learner needs a key function: give key"),
         ({"network": "cnnn"}, "unknown network 'cnnn': did you mean 'cnn'"),
         ({"temprature": 1.0}, "unknown option of learner 'csn' 'temprature': did you mean 'temperature'"),
         ({"way": 1}, "way >= 2"),

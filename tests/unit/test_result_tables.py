@@ -317,7 +317,7 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         (
             "config",
             {"model": {"learner": "csn"}},
-            "is of another version of csn (this configuration has its options in one",
+            "is of another version of csn (this configuration has all its options in",
         ),
         ("format", 1, "has format 1 (that of csn 0.1, whose configurations have a section 'model')"),
         ("format", 3, "has format 3, this version of csn reads 2: use the version that wrote it"),

@@ -195,7 +195,7 @@ def test_show_of_words_and_of_another_text(runs: Path, capsys: pytest.CaptureFix
     assert cli.main(["show", "--data", "toy-language", "--classes", "4"]) == 0
     assert capsys.readouterr().out.count("____") == 4
     assert cli.main(["show", "--run", str(runs / "csn"), "--data", "strokes", "--out", str(tmp_path / "x.png")]) == 2
-    assert "word ids mean something else" in capsys.readouterr().err
+    assert "word ids mean other words" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

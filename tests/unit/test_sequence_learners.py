@@ -125,7 +125,7 @@ def test_a_step_of_the_memory_by_the_equations_of_section_3_2():
 
 
 def test_more_heads_than_rows_are_refused():
-    with pytest.raises(ValueError, match=r"3 rows takes 1 to 3 heads, got 4"):
+    with pytest.raises(ValueError, match=r"3 rows needs 1 to 3 heads, got 4"):
         MANN(nn.Identity(), 2, rows=3, heads=4)
 
 
@@ -184,7 +184,7 @@ def test_only_the_queries_train_the_network_of_a_fitted_head():
 def test_unknown_heads_and_no_steps_are_refused():
     with pytest.raises(ValueError, match=r"'quadratic'.*linear, cosine"):
         FineTuned(nn.Identity(), 2, head="quadratic")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"at least one step at a positive rate, got 0"):
+    with pytest.raises(ValueError, match=r"at least one step and a positive rate, got 0"):
         FineTuned(nn.Identity(), 2, steps=0)
 
 
@@ -216,7 +216,7 @@ def test_an_update_by_eqs_2_to_4_with_torchs_lstm():
 def test_the_input_gate_starts_at_the_inner_rate_and_parameters_are_kept():
     learner = MetaLSTM(nn.Linear(2, 2), 2, inner_rate=0.2)
     assert_close(learner.biases.sigmoid().detach(), tensor([1 / (1 + math.exp(-5)), 0.2]))
-    with pytest.raises(ValueError, match=r"between 0 and 1, got an inner_rate of 1"):
+    with pytest.raises(ValueError, match=r"inner_rate.* must lie between 0 and 1, got 1"):
         MetaLSTM(nn.Linear(2, 2), 2, inner_rate=1.0)
 
 

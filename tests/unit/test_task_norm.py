@@ -62,5 +62,5 @@ def test_an_answer_depends_on_other_queries_only_if_it_may(name, norm, inductive
 
 def test_a_learner_that_tells_no_support_is_refused():
     learner = build("matching", reads=(1, 8, 8), way=3, network=CNNOptions(filters=8, norm="support"))
-    with pytest.raises(ValueError, match=r"only MAML.*choose none, batch or group"):
+    with pytest.raises(ValueError, match=r"only MAML.*set network.norm to none, batch or group"):
         learner.describe(Examples(torch.rand(1, 3, 1, 8, 8), torch.arange(3)[None]))

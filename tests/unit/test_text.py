@@ -133,7 +133,7 @@ def test_masked_training_text_keeps_the_sentences_of_held_out_words_and_hides_th
     assert {"the", "and"} <= set(data.vocabulary)  # which occur beside held-out words only
     assert spelled(data, "test", "red") == [". . a _ dog sat ."]
     assert spelled(data, "val", "big") == [". . a _ cat sat ."]
-    with pytest.raises(ValueError, match="'masked' reads sentences of held-out words: choose held_out_from 'more'"):
+    with pytest.raises(ValueError, match="'masked' trains on sentences with held-out words: choose"):
         small(training_text="masked")
     with pytest.raises(ValueError, match="training_text must be one of free, masked, got 'all'"):
         small(training_text="all")
@@ -195,8 +195,8 @@ def test_the_same_seed_gives_the_same_data_whatever_the_order() -> None:
         ({"reach": 0}, "reach must be at least 1, got 0"),
         ({"class_min": 1}, "class_min must be at least 2, got 1"),
         ({"vocabulary": "some"}, "vocabulary must be one of training, all, got 'some'"),
-        ({"val_words": 2}, "2 validation words that occur in 2 to 2 sentences .* the text has 1 to choose from"),
-        ({"class_min": 5}, r"no training word in 5 sentences: .* leaves 4 of 8\. Hold out fewer"),
+        ({"val_words": 2}, "2 validation words that occur in 2 to 2 sentences .* the text has only 1"),
+        ({"class_min": 5}, r"no training word in 5 sentences: .* 4 of 8 are left\. Hold out fewer"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
@@ -277,7 +277,7 @@ def test_a_file_of_ones_own(own_file: Path) -> None:
     packed.write_bytes(gzip.compress(own_file.read_bytes()))
     assert torch.equal(load_text(packed).splits["test"].x, data.splits["test"].x)
     with pytest.raises(
-        ValueError, match="500 test words that occur in 6 to 100 sentences were asked for, the text has"
+        ValueError, match="500 test words that occur in 6 to 100 sentences were asked for, but the text has"
     ):
         load_text(own_file, test_words=500)
 

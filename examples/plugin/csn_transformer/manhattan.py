@@ -29,5 +29,5 @@ class ManhattanOptions(LearnerOptions):
     name: ClassVar[str] = "manhattan"
 
     def build(self, parts: Parts) -> Manhattan:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return Manhattan(parts.key_function(), parts.way)

@@ -1,8 +1,8 @@
-"""A coordinatewise LSTM: for each of very many rows, it reads a short sequence and outputs one number.
+"""A coordinatewise LSTM: for each row of a large matrix, it reads a short sequence and outputs one number.
 
 Meta learners use it to turn the gradients of a network's weights into other weights. There is one row per weight, and
-all rows share the weights of the LSTM. Rows are processed in chunks that fit into the cache, with the layout
-(features, rows), so every operation runs along memory. One sigmoid serves all four gates, since
+all rows share the weights of the LSTM. Rows are processed in chunks that fit into the cache. Their layout
+is (features, rows), so every operation runs along memory. One sigmoid serves all four gates, since
 tanh(a) = 2 sigmoid(2 a) - 1.
 
 `R` rows, `T` steps, `k` numbers a step, `H` units. Gates are in torch's order: i, f, v, o.

@@ -27,7 +27,7 @@ from csn.learner import Encoded, FewShotLearner
 
 
 class Embedded(NamedTuple):
-    """A support set as embeddings (b, n, d) with their labels (b, n) and the task's way."""
+    """The embeddings of a support (b, n, d), their labels (b, n) and the task's way."""
 
     embeddings: Tensor
     labels: Tensor
@@ -97,7 +97,7 @@ class EmbeddingLearner(FewShotLearner[Any]):
         return self.embedding(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
     def _queries(self, x: Tensor, task: Any) -> Tensor:
-        """(b, m, *input) -> (b, m, d), or a ValueError if these are not queries for this task."""
+        """(b, m, *input) -> (b, m, d). Raise ValueError if these are not queries for this task."""
         check_finite(x)
         check_same_tasks(x, task.embeddings)
         return self._embed(x)
@@ -112,7 +112,7 @@ class EmbeddingLearner(FewShotLearner[Any]):
 
 
 def by_class(labels: Tensor, way: int) -> Tensor:
-    """Which support examples are of which class: (b, n) -> (b, n, C) bool."""
+    """Tell which support examples are of which class: (b, n) -> (b, n, C) bool."""
     return labels.unsqueeze(-1) == torch.arange(way, device=labels.device)
 
 

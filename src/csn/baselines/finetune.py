@@ -24,7 +24,7 @@ Head = Literal["linear", "cosine"]
 
 
 class FittedHead(NamedTuple):
-    """Weights (b, C, d) and biases (b, C) of the tasks' classifiers, embeddings (b, n, d), counts (b, C), way."""
+    """Weights (b, C, d) and biases (b, C) of the classifiers, embeddings (b, n, d), counts (b, C) and way."""
 
     weight: Tensor
     bias: Tensor
@@ -36,8 +36,8 @@ class FittedHead(NamedTuple):
 class FineTuned(EmbeddingLearner):
     """A network with a head that is fitted to each support.
 
-    In training, the head is fitted to the support as in a test. The network then takes a step on the queries, with that
-    head held fixed. No gradient flows through the fitting, so this is no meta-learning.
+    In training, the head is fitted to the support as in a test. The network then takes a step on the queries while the
+    head stays fixed. No gradient flows through the fitting, so this is not meta-learning.
 
     Args:
         embedding: (examples, *input) -> (examples, d).
@@ -62,7 +62,7 @@ class FineTuned(EmbeddingLearner):
         if head not in get_args(Head):
             raise ValueError(f"unknown head {head!r}: choose one of {', '.join(get_args(Head))}")
         if steps < 1 or rate <= 0:
-            raise ValueError(f"fitting a head takes at least one step at a positive rate, got {steps} at {rate}")
+            raise ValueError(f"fitting a head needs at least one step and a positive rate, got {steps} and {rate}")
         super().__init__(embedding, way, temperature=temperature if head == "cosine" else None)
         self.head, self.steps, self.rate = head, steps, rate
 
@@ -75,7 +75,7 @@ class FineTuned(EmbeddingLearner):
         return FittedHead(*fit(embeddings, members, counts), embeddings, counts, way)
 
     def compare(self, queries: Tensor, task: FittedHead) -> Tensor:
-        """The head on the queries; -inf for a class without examples."""
+        """Apply the head to the queries. A class without examples gets -inf."""
         if self.head == "linear":
             logits = torch.baddbmm(task.bias.unsqueeze(1), queries, task.weight.mT)
         else:
@@ -124,5 +124,5 @@ class FineTunedOptions(LearnerOptions):
     temperature: float = 10.0
 
     def build(self, parts: Parts) -> FineTuned:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return FineTuned(parts.key_function(), parts.way, **vars(self))

@@ -1,4 +1,4 @@
-"""The LSTM-LM oracle (Vinyals et al., 2016): a language model that was trained on the test words too.
+"""The LSTM-LM oracle (Vinyals et al., 2016): a language model whose training included the test words.
 
 It is an upper bound, not a few-shot learner. From the support it learns only which word each label stands for. It
 answers with the word that makes the query's sentence most probable.
@@ -21,7 +21,7 @@ from csn.episode import Examples, check_examples, check_same_tasks, support_way
 from csn.learner import FewShotLearner
 from csn.networks.sentences import BLANK, PAD, WordEmbedding, aligned, check_sentences, initialise_lstm, known
 
-SENTENCES_AT_ONCE = 64  # scored at a time: their logits take a hundred megabytes
+SENTENCES_AT_ONCE = 64  # scored at a time; their logits take a hundred megabytes
 
 
 class LanguageModel(FewShotLearner[Any]):
@@ -84,12 +84,14 @@ class LanguageModel(FewShotLearner[Any]):
         check_examples(support, way, self.way)
         if support.x.ndim != 3 or support.x.shape[2] != 1:
             raise ValueError(
-                f"a language model is told words, (tasks, examples, 1) ids, got {tuple(support.x.shape)}: draw tasks "
-                f"with EpisodeSource(..., support='words')"
+                f"a support of a language model must be words, (tasks, examples, 1) ids, got {tuple(support.x.shape)}: "
+                f"draw tasks with EpisodeSource(..., support='words')"
             )
         words = support.y.new_full((len(support.y), way), BLANK).scatter_(1, support.y, support.x[..., 0])
         if bool((words == BLANK).any()):
-            raise ValueError(f"a language model must be told all {way} words, got labels {support.y.unique().tolist()}")
+            raise ValueError(
+                f"a language model's support needs all {way} words, got labels {support.y.unique().tolist()}"
+            )
         return words
 
     def predict(self, x: Tensor, task: Tensor) -> Tensor:
@@ -106,7 +108,7 @@ class LanguageModel(FewShotLearner[Any]):
         """(rows, T) and (rows, way) -> (rows, way). The words before the blank do not depend on the word in it."""
         blank = aligned(x, "start") == BLANK
         if not bool((blank.sum(1) == 1).all()):
-            raise ValueError(f"every sentence needs exactly one blank (id {BLANK}) to put words into")
+            raise ValueError(f"every sentence needs exactly one blank (id {BLANK}), which words are put into")
         # A row without PAD at its end may be cut off, so its end is not scored.
         lengths = (x != PAD).sum(1, keepdim=True)
         last = torch.where(x[:, -1:] == PAD, lengths, lengths - 1)
@@ -125,9 +127,9 @@ class LanguageModelOptions(LearnerOptions):
     """The LSTM-LM oracle.
 
     embedding: numbers in a word embedding.
-    units: of every LSTM layer.
-    layers: of the LSTM.
-    dropout: rate on the embeddings, between layers and before the projection.
+    units: units of every LSTM layer.
+    layers: layers of the LSTM.
+    dropout: dropout rate on the embeddings, between layers and before the projection.
     """
 
     name: ClassVar[str] = "lstm-lm"
@@ -143,6 +145,6 @@ class LanguageModelOptions(LearnerOptions):
     dropout: float = 0.0
 
     def build(self, parts: Parts) -> LanguageModel:
-        """For sentences."""
+        """Build it for sentences."""
         check_sizes(self, "embedding", "units", "layers")
         return LanguageModel(vocabulary_size(parts.spec, "learner lstm-lm"), parts.way, **vars(self))

@@ -55,7 +55,7 @@ class MAML(FewShotLearner[Adapted]):
         network: (examples, *input) -> logits (examples, way).
         way: The largest number of classes.
         inner_steps: Steps of gradient descent in training.
-        test_steps: Steps of gradient descent in evaluation. As many as in training by default.
+        test_steps: Steps of gradient descent in evaluation. By default, as many as in training.
         inner_rate: The inner learning rate alpha, or its initial value.
         rate: "fixed" keeps alpha at `inner_rate`. "one" learns one alpha for all parameters. "each" learns one for each
             number of each parameter (Meta-SGD: Li et al., 2017).
@@ -77,7 +77,7 @@ class MAML(FewShotLearner[Adapted]):
         super().__init__()
         test_steps = inner_steps if test_steps is None else test_steps
         if inner_steps < 1 or test_steps < 1:
-            raise ValueError(f"MAML adapts in at least one step, got {inner_steps} in training, {test_steps} in test")
+            raise ValueError(f"MAML needs at least one step, got {inner_steps} in training and {test_steps} in a test")
         for name, value, choices in (("rate", rate, get_args(Rate)), ("order", order, get_args(Order))):
             if value not in choices:
                 raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(choices)}")
@@ -153,7 +153,7 @@ class MAML(FewShotLearner[Adapted]):
         return dict(zip(leaves, gradients, strict=True)), loss.detach()
 
     def _goes_one_by_one(self, x: Tensor) -> bool:
-        """Whether tasks are adapted one after the other: on a CPU, if nothing is differentiated twice.
+        """Whether tasks are adapted one after the other. They are on a CPU, if nothing is differentiated twice.
 
         A CPU runs the convolutions of each task separately anyway, and plain autograd keeps no graph of the gradients.
         """
@@ -180,8 +180,8 @@ def check_same_shape(x: Tensor, support: Tensor) -> None:
     """Raise ValueError unless queries (b, m, *input) are of the shape of a support (b, n, *input)."""
     if x.shape[2:] != support.shape[2:]:
         raise ValueError(
-            f"queries have the shape of their task's support, {tuple(support.shape[2:])}, got {tuple(x.shape[2:])}: "
-            f"resize them"
+            f"queries must have the shape of their task's support, {tuple(support.shape[2:])}, got "
+            f"{tuple(x.shape[2:])}: resize them"
         )
 
 
@@ -209,7 +209,7 @@ class MAMLOptions(LearnerOptions):
     """MAML.
 
     inner_steps: steps of gradient descent in training.
-    test_steps: steps of gradient descent in a test; as many as in training by default.
+    test_steps: steps of gradient descent in a test; by default, as many as in training.
     inner_rate: inner learning rate.
     rate: "fixed", or learned: "one" for all parameters, or one for "each" number (Meta-SGD).
     order: "second" differentiates through the descent, "first" does not.
@@ -225,7 +225,7 @@ class MAMLOptions(LearnerOptions):
     order: Order = "second"
 
     def build(self, parts: Parts) -> MAML:
-        """Build MAML of a network with an output for each class."""
+        """Build MAML over a network with one output for each class."""
         return MAML(adapted_network(parts, "MAML"), parts.way, **vars(self))
 
 

@@ -83,7 +83,7 @@ class MANN(EmbeddingLearner):
     ) -> None:
         super().__init__(embedding, way, temperature=temperature)
         if not 1 <= heads <= rows:
-            raise ValueError(f"a memory of {rows} rows takes 1 to {rows} heads, got {heads}")
+            raise ValueError(f"a memory of {rows} rows needs 1 to {rows} heads, got {heads}")
         self.units, self.rows, self.row_size, self.heads, self.decay = units, rows, row_size, heads, decay
         self.controller = nn.LSTMCell(size + way + heads * row_size, units)
         self.key, self.gate = nn.Linear(units, heads * row_size), nn.Linear(units, heads)
@@ -125,7 +125,7 @@ class MANN(EmbeddingLearner):
         return State(hidden, cell, memory, read, usage, content)
 
     def _start(self, x: Tensor) -> State:
-        """Before the first example: all is 0."""
+        """The state before the first example, which is all 0."""
         b = x.shape[0]
         shapes = (
             (b, self.units),
@@ -139,7 +139,7 @@ class MANN(EmbeddingLearner):
 
 
 def least_used(usage: Tensor, count: int) -> Tensor:
-    """w^lu: 1 at the `count` smallest numbers of each row, 0 elsewhere. (b, N) -> (b, N). No gradient passes it."""
+    """w^lu: 1 at the `count` smallest numbers of each row, else 0. (b, N) -> (b, N). No gradient flows through it."""
     smallest = usage.detach().topk(count, dim=-1, largest=False).indices
     return torch.zeros_like(usage).scatter(-1, smallest, 1.0)
 
@@ -148,10 +148,10 @@ def least_used(usage: Tensor, count: int) -> Tensor:
 class MANNOptions(LearnerOptions):
     """MANN.
 
-    units: of the controller.
-    rows: of the memory.
+    units: units of the controller.
+    rows: rows of the memory.
     row_size: numbers in a row.
-    heads: that read and write.
+    heads: heads that read and write.
     standardise: put a batch norm on the embeddings.
     temperature: none for raw cosines, or the initial value of a learned scale.
     """
@@ -165,10 +165,10 @@ class MANNOptions(LearnerOptions):
     temperature: float | None = None
 
     def build(self, parts: Parts) -> MANN:
-        """On the key function's outputs.
+        """Build it over the key function's outputs.
 
-        The embeddings of an untrained network differ by less than they have in common. Without standardisation, all
-        rows of a memory that is read by cosines would look alike.
+        The embeddings of an untrained network are nearly equal. Without standardisation, all rows of a memory that is
+        read by cosines would look alike.
         """
         check_sizes(self, "units", "rows", "row_size", "heads")
         embedding = parts.key_function()

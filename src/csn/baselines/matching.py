@@ -1,7 +1,7 @@
-"""Matching Networks (Vinyals et al., 2016): attention over the support, whose labels it averages.
+"""Matching Networks (Vinyals et al., 2016): an average of the support's labels, weighted by attention.
 
 `b` tasks, `n` support examples, `m` queries, `C` ways, `d` size of an embedding. Numbers of equations and sections are
-those of their paper; f' and g' are one and the same network here.
+those of their paper. f' and g' are the same network here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from csn.networks.sentences import initialise_lstm
 class SupportContext(nn.Module):
     """Appendix A.2: g(x_i, S) = h_i forward + h_i backward + g'(x_i), a bidirectional LSTM over the support.
 
-    It reads the support in the order in which it comes, so that order matters.
+    It reads the support in the given order, so the order matters.
     """
 
     def __init__(self, size: int) -> None:
@@ -36,7 +36,7 @@ class SupportContext(nn.Module):
 
 
 class QueryContext(nn.Module):
-    """Appendix A.1: f(x, S) = attLSTM(f'(x), g(S), K), `steps` = K readings of the support by each query on its own."""
+    """Appendix A.1: f(x, S) = attLSTM(f'(x), g(S), K). Each query reads the support `steps` = K times by itself."""
 
     def __init__(self, size: int, steps: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class MatchingNetwork(EmbeddingLearner):
         return log_attention.masked_fill(others, -torch.inf).logsumexp(2)
 
     def attend(self, x: Tensor, task: Embedded) -> Tensor:
-        """How much each query takes from each support example: (b, m, *input) -> (b, m, n)."""
+        """The weight of each support example for each query: (b, m, *input) -> (b, m, n)."""
         return self._log_attention(self._queries(x, task), task).exp()
 
     def _log_attention(self, queries: Tensor, task: Embedded) -> Tensor:
@@ -119,5 +119,5 @@ class MatchingOptions(LearnerOptions):
     temperature: float | None = None
 
     def build(self, parts: Parts) -> MatchingNetwork:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return MatchingNetwork(parts.key_function(), parts.way, size=parts.key_size, **vars(self))

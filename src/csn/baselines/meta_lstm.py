@@ -34,7 +34,7 @@ class Gates(NamedTuple):
 
 
 class MetaLSTM(MAML):
-    """theta_t = f_t theta_{t-1} - i_t grad L_t (eq. 2), where f_t and i_t come from an LSTM, for each parameter alone.
+    """theta_t = f_t theta_{t-1} - i_t grad L_t (eq. 2). An LSTM computes f_t and i_t for each parameter separately.
 
     The network's own parameters are theta_0 (the cell's initial state), which is learned too. All parameters share the
     weights of two layers. First an LSTM reads the preprocessed gradient and loss. Then f and i are computed from its
@@ -46,7 +46,7 @@ class MetaLSTM(MAML):
         way: The largest number of classes.
         units: Units of the LSTM.
         inner_steps: Steps in training.
-        test_steps: Steps in evaluation. As many as in training by default.
+        test_steps: Steps in evaluation. By default, as many as in training.
         inner_rate: The initial value of i.
     """
 
@@ -62,10 +62,10 @@ class MetaLSTM(MAML):
     ) -> None:
         super().__init__(network, way, inner_steps=inner_steps, test_steps=test_steps, order="first")
         if not 0 < inner_rate < 1:
-            raise ValueError(f"the input gate starts between 0 and 1, got an inner_rate of {inner_rate}")
+            raise ValueError(f"inner_rate, where the input gate starts, must lie between 0 and 1, got {inner_rate}")
         self.lower = nn.LSTM(4, units)
         initialise_lstm(self.lower)
-        self.gates = nn.Parameter(0.01 * torch.randn(2, units + 2))  # of f and i: state, theta, own gate before
+        self.gates = nn.Parameter(0.01 * torch.randn(2, units + 2))  # for f and i: state, theta, last gate
         self.biases = nn.Parameter(torch.tensor([FORGET_START, math.log(inner_rate / (1 - inner_rate))]))
 
     def describe(self, support: Examples, way: int | None = None) -> Adapted:
@@ -87,7 +87,7 @@ class MetaLSTM(MAML):
             return {name: part.unflatten(1, shape) for name, part, shape in zip(names, parts, shapes, strict=True)}
 
         losses_and_gradients = vmap(grad_and_value(self._loss), in_dims=(0, 0, 0, None), randomness="different")
-        parts = theta.split(CHUNK)  # of parameters, which go through the cache one after the other
+        parts = theta.split(CHUNK)  # chunks of parameters that fit into the cache
         gates: tuple[Gates | None, ...] = (None,) * len(parts)
         for _ in range(self.inner_steps if self.training else self.test_steps):
             if self._goes_one_by_one(x):
@@ -104,7 +104,7 @@ class MetaLSTM(MAML):
         return by_name(theta)
 
     def update(self, theta: Tensor, gradient: Tensor, loss: Tensor, gates: Gates | None) -> tuple[Tensor, Gates]:
-        """Eqs. 2 to 4 for any parameters (R,), each with its gradient and its task's loss. No gates: the first step."""
+        """Eqs. 2 to 4 for parameters (R,) with their gradients and their tasks' losses. The first step has no gates."""
         lower, before = (None, 0.0) if gates is None else (gates.lower, torch.stack([gates.forget, gates.input]))
         information = torch.cat([preprocess_gradient(gradient), preprocess_gradient(loss)], dim=-1)  # (R, 4)
         lower = lstm_step(self.lower, information.T, lower)
@@ -119,7 +119,7 @@ class MetaLSTMOptions(LearnerOptions):
 
     units: units of the LSTM that reads gradients.
     inner_steps: steps in training.
-    test_steps: steps in a test; as many as in training by default.
+    test_steps: steps in a test; by default, as many as in training.
     inner_rate: initial value of the input gate.
     """
 
@@ -133,5 +133,5 @@ class MetaLSTMOptions(LearnerOptions):
     inner_rate: float = 0.4
 
     def build(self, parts: Parts) -> MetaLSTM:
-        """Of a network with an output for each class."""
+        """Build it over a network with one output for each class."""
         return MetaLSTM(adapted_network(parts, "the Meta-Learner LSTM"), parts.way, **vars(self))

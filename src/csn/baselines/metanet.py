@@ -27,12 +27,12 @@ from csn.episode import Examples, check_examples, check_finite, check_same_tasks
 from csn.learner import FewShotLearner, ordinary
 from csn.networks.cnn import channels_last, check_images, pool, pooled_size
 
-P_OF_EQ_6 = 7.0  # of the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
+P_OF_EQ_6 = 7.0  # for the preprocessing of gradients, which both papers take from Andrychowicz et al. (2016)
 FAST_START = 0.001  # initial scale of the last layers of m and d: an offset common to all weights adds up over inputs
 
 
 class AugmentedNetwork(nn.Module):
-    """Convolutions with ReLU and pooling, then two linear layers; none has a bias.
+    """Convolutions with ReLU and pooling, then two linear layers, all without biases.
 
     A layer augmented by fast weights W* (section 3.3) is relu(W x) + relu(W* x), the last one W x + W* x.
     """
@@ -52,12 +52,12 @@ class AugmentedNetwork(nn.Module):
         return [layer.weight for layer in (*self.convolutions, *self.linear)]
 
     def check_input(self, x: Tensor) -> None:
-        """Raise ValueError unless x (examples, *input) is what this network was built for."""
+        """Raise ValueError unless x (examples, *input) has the form that this network was built for."""
         check_images(x, self.image)
 
     def forward(self, x: Tensor, fast: Sequence[Tensor]) -> Tensor:
-        """(examples, *image) under slow and fast weights; fast: (groups, *shape) of each layer, whose examples are
-        consecutive and equally many."""
+        """Run (examples, *image) under slow and fast weights. `fast` has (groups, *shape) for each layer. The examples
+        of a group are consecutive, and all groups have equally many."""
         for layer, weight in zip(self.convolutions, fast, strict=False):
             x = pool(F.relu(layer(channels_last(x))) + F.relu(_convolve_groups(x, weight)))
         x = x.flatten(1)
@@ -70,7 +70,8 @@ class AugmentedNetwork(nn.Module):
         """Gradients of each example's own cross-entropy under the slow weights alone: (examples, *shape) of each layer.
 
         One backward pass gives the gradients of all preactivations, from which each example's weight gradients follow
-        in closed form: delta x^T. head: weights of a further linear layer, where the network ends below the classes.
+        in closed form: delta x^T. `head` holds the weights of a further linear layer if the network ends below the
+        classes.
         """
         layers = [*self.convolutions, *self.linear]
         inputs, preactivations = [], []
@@ -97,7 +98,7 @@ class AugmentedNetwork(nn.Module):
 
 
 class Parameterised(NamedTuple):
-    """keys (b, n, d), memory of W*_i (b, n, P), Q* (b, *shape) of each layer of u, labels (b, n), way."""
+    """Keys (b, n, d), memory of W*_i (b, n, P), Q* (b, *shape) of each layer of u, labels (b, n) and way."""
 
     keys: Tensor
     memory: Tensor
@@ -173,7 +174,7 @@ class MetaNet(FewShotLearner[Parameterised]):
         return self.base(flat, _by_layer(self.base, fast)).unflatten(0, x.shape[:2])[..., : task.way]
 
     def attend(self, x: Tensor, task: Parameterised) -> Tensor:
-        """How much each query takes from each row of the memory: (b, m, *image) -> (b, m, n)."""
+        """The weight of each row of the memory for each query: (b, m, *image) -> (b, m, n)."""
         return self._attend(self._query_keys(x, task), task)
 
     def _query_keys(self, x: Tensor, task: Parameterised) -> Tensor:
@@ -211,16 +212,16 @@ def _small_d(units: int) -> CoordinateLSTM:
 
 
 def _convolve_groups(x: Tensor, weights: Tensor) -> Tensor:
-    """x (groups * k, i, h, w) and weights (groups, o, i, 3, 3) -> (groups * k, o, h, w), each group by its own."""
+    """Convolve groups with their own weights: (groups * k, i, h, w), (groups, o, i, 3, 3) -> (groups * k, o, h, w)."""
     groups, (_, i, height, width) = len(weights), x.shape
     grouped = x.view(groups, -1, i, height, width).transpose(0, 1).reshape(-1, groups * i, height, width)
-    # Padded beforehand: of a map of one pixel torch cannot tell the memory format, and fails in double precision.
+    # Pad beforehand: torch cannot tell the memory format of a map of one pixel, and fails in double precision.
     y = F.conv2d(F.pad(grouped, (1, 1, 1, 1)), weights.flatten(0, 1), groups=groups)
     return y.unflatten(1, (groups, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def _weight_gradients(x: Tensor, delta: Tensor, shape: torch.Size) -> Tensor:
-    """Each example's gradient of a layer's weight: input x, gradient delta of its preactivations."""
+    """Each example's gradient of a layer's weight, from its input x and the gradient delta of its preactivations."""
     if delta.ndim == 2:
         return delta.unsqueeze(2) * x.unsqueeze(1)
     return torch.bmm(delta.flatten(2), F.unfold(x, 3, padding=1).mT).unflatten(2, shape[1:])
@@ -243,10 +244,10 @@ def _by_layer(network: AugmentedNetwork, rows: Tensor) -> list[Tensor]:
 class MetaNetOptions(LearnerOptions):
     """MetaNet, which builds its own two convolutional networks.
 
-    filters: of every convolution.
+    filters: filters of every convolution.
     size: numbers in a key.
-    units: of the networks that make fast weights of gradients.
-    parts: of a support, whose gradients are read one after the other.
+    units: units of the networks that turn gradients into fast weights.
+    parts: parts of a support, whose gradients are read one after the other.
     temperature: none for raw cosines, or the initial value of a learned scale.
     """
 
@@ -262,6 +263,6 @@ class MetaNetOptions(LearnerOptions):
     temperature: float | None = None
 
     def build(self, parts: Parts) -> MetaNet:
-        """For images."""
+        """Build it for images."""
         check_sizes(self, "filters", "size", "units", "parts")
         return MetaNet(image_shape(parts.spec, "MetaNet"), parts.way, **vars(self))

@@ -1,4 +1,4 @@
-"""Nearest neighbour on the raw input: the floor of common sense. Nothing to train."""
+"""Nearest neighbour on the raw input: the simplest baseline. It has nothing to train."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NearestNeighbour(FewShotLearner[Remembered]):
         check_same_tasks(x, task.y)
         if x.flatten(2).shape[-1] != task.x.shape[-1]:
             raise ValueError(
-                f"the support has {task.x.shape[-1]} numbers per example, the queries must have as many; got "
+                f"queries must have as many numbers per example as the support, {task.x.shape[-1]}; got "
                 f"{x.flatten(2).shape[-1]}"
             )
         distance = torch.cdist(x.flatten(2), task.x, compute_mode="donot_use_mm_for_euclid_dist")  # (b, m, n)
@@ -58,5 +58,5 @@ class NearestOptions(LearnerOptions):
     encodes: ClassVar[bool] = False
 
     def build(self, parts: Parts) -> NearestNeighbour:
-        """It has no network."""
+        """Build it. It has no network."""
         return NearestNeighbour(parts.way)

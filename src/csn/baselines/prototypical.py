@@ -19,7 +19,7 @@ Distance = Literal["euclidean", "cosine"]
 
 
 class Prototypes(NamedTuple):
-    """One embedding per class: embeddings (b, C, d), counts (b, C) of the examples behind each, way."""
+    """One embedding per class: embeddings (b, C, d), the number of examples of each class (b, C), and way."""
 
     embeddings: Tensor
     counts: Tensor
@@ -27,9 +27,9 @@ class Prototypes(NamedTuple):
 
 
 class PrototypicalNetwork(EmbeddingLearner):
-    """A query is of the class with the nearest prototype.
+    """A query gets the class of the nearest prototype.
 
-    distance: the squared Euclidean one, for which the mean is the right prototype (section 2.3), or the cosine.
+    distance: the squared Euclidean distance, for which the mean is the best prototype (section 2.3), or the cosine.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PrototypicalNetwork(EmbeddingLearner):
         self.distance = distance
 
     def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Prototypes:
-        """Eq. 1: c_k = mean of f(x_i) over the examples i of class k; 0 for a class without any."""
+        """Eq. 1: c_k = mean of f(x_i) over the examples i of class k, or 0 for a class without examples."""
         members = by_class(labels, way).to(embeddings.dtype)  # (b, n, C)
         counts = members.sum(1)
         return Prototypes(members.mT @ embeddings / counts.clamp_min(1).unsqueeze(-1), counts, way)
@@ -54,7 +54,7 @@ class PrototypicalNetwork(EmbeddingLearner):
     def compare(self, queries: Tensor, task: Prototypes) -> Tensor:
         """Eq. 2 before its softmax: -d(f(x), c_k); -inf for a class without examples."""
         if self.distance == "euclidean":
-            # Differences first: |x|^2 - 2 x.c + |c|^2 is cheaper and loses what small distances have to say.
+            # Subtract first: |x|^2 - 2 x.c + |c|^2 is cheaper, but rounding would swallow small distances.
             closeness = -(queries.unsqueeze(2) - task.embeddings.unsqueeze(1)).square().sum(-1)
         else:
             closeness = F.normalize(queries, dim=-1) @ F.normalize(task.embeddings, dim=-1).mT
@@ -65,7 +65,7 @@ class PrototypicalNetwork(EmbeddingLearner):
 class PrototypicalOptions(LearnerOptions):
     """Prototypical Networks.
 
-    distance: the squared Euclidean one, or the cosine.
+    distance: the squared Euclidean distance, or the cosine.
     temperature: none, or the initial value of a learned scale on the comparison.
     """
 
@@ -74,5 +74,5 @@ class PrototypicalOptions(LearnerOptions):
     temperature: float | None = None
 
     def build(self, parts: Parts) -> PrototypicalNetwork:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return PrototypicalNetwork(parts.key_function(), parts.way, **vars(self))

@@ -49,9 +49,9 @@ class SiameseNetwork(EmbeddingLearner):
 
 
 def pair_loss(scores: Tensor, same: Tensor) -> Tensor:
-    """Section 3.2: cross-entropy of p, where half of the weight is on equal and half on unequal pairs.
+    """Section 3.2: cross-entropy of p. Half of the weight is on equal pairs and half on unequal pairs.
 
-    Koch et al. draw pairs of both kinds at random; the pairs of a task are 1 : C - 1.
+    Koch et al. draw pairs of both kinds at random. The pairs of a task have the ratio 1 : C - 1.
     """
     loss = F.binary_cross_entropy_with_logits(scores, same.to(scores.dtype), reduction="none")
     means = [loss[kind].sum() / kind.sum().clamp_min(1) for kind in (same, ~same)]
@@ -66,10 +66,10 @@ def best_of_class(scores: Tensor, task: Embedded) -> Tensor:
 
 @dataclass(frozen=True)
 class SiameseOptions(LearnerOptions):
-    """Siamese networks, which have no options of their own."""
+    """Siamese networks. They have no options."""
 
     name: ClassVar[str] = "siamese"
 
     def build(self, parts: Parts) -> SiameseNetwork:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return SiameseNetwork(parts.key_function(), parts.way, size=parts.key_size)

@@ -31,11 +31,11 @@ class CausalLayer(nn.Module, ABC):
 
     @abstractmethod
     def read(self, x: Tensor) -> tuple[Tensor, Any]:
-        """A sequence (b, n, c) -> (b, n, c + grown), and what elements after it need to know."""
+        """Read a sequence: (b, n, c) -> (b, n, c + grown), and the state that later elements need."""
 
     @abstractmethod
     def read_next(self, x: Tensor, past: Any) -> Tensor:
-        """Elements (b, m, c), each of them the next after the sequence -> (b, m, c + grown)."""
+        """Read elements (b, m, c), each as the next one after the sequence: -> (b, m, c + grown)."""
 
 
 class DenseBlock(CausalLayer):
@@ -47,13 +47,13 @@ class DenseBlock(CausalLayer):
         self.now, self.before = nn.Linear(features, 2 * filters), nn.Linear(features, 2 * filters, bias=False)
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The sequence, and its element `dilation` before the end if there is one."""
+        """Read the sequence. Keep its element `dilation` before the end, if there is one."""
         n, dilation = x.shape[1], self.dilation
         shifted = F.pad(self.before(x), (0, 0, dilation, 0))[:, :n]
         return self._append(x, self.now(x) + shifted), x[:, n - dilation, None] if dilation <= n else None
 
     def read_next(self, x: Tensor, past: Tensor | None) -> Tensor:
-        """The next elements."""
+        """Read the next elements."""
         return self._append(x, self.now(x) if past is None else self.now(x) + self.before(past))
 
     def _append(self, x: Tensor, preactivations: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class DenseBlock(CausalLayer):
 
 
 class AttentionBlock(CausalLayer):
-    """Soft attention from each element to itself and those before it; what it reads is appended to the input."""
+    """Soft attention from each element to itself and earlier elements. The result is appended to the input."""
 
     def __init__(self, features: int, keys: int, values: int) -> None:
         super().__init__()
@@ -70,13 +70,13 @@ class AttentionBlock(CausalLayer):
         self.query, self.key, self.value = (nn.Linear(features, size) for size in (keys, keys, values))
 
     def read(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The sequence, and its keys and values."""
+        """Read the sequence. Keep its keys and values."""
         keys, values = self.key(x), self.value(x)
         read = F.scaled_dot_product_attention(self.query(x), keys, values, is_causal=True)
         return torch.cat([x, read], dim=-1), (keys, values)
 
     def read_next(self, x: Tensor, past: tuple[Tensor, Tensor]) -> Tensor:
-        """The next elements: each sees the sequence and itself, and no other of them."""
+        """Read the next elements. Each sees the sequence and itself, but no other next element."""
         keys, values = past
         query, own = self.query(x), self.value(x)
         to_self = (query * self.key(x)).sum(-1, keepdim=True)
@@ -89,7 +89,7 @@ ATTENTION = ((64, 32), (256, 128), (512, 256))  # sizes of keys and values
 
 
 class Sequence(NamedTuple):
-    """What a task's support leaves behind at every layer, its embeddings (b, n, d), and the way."""
+    """The state that a task's support leaves at every layer, its embeddings (b, n, d), and the way."""
 
     past: tuple[Any, ...]
     embeddings: Tensor
@@ -105,8 +105,8 @@ class SNAIL(EmbeddingLearner):
         embedding: (examples, *input) -> (examples, size).
         way: The largest number of classes.
         size: d.
-        length: The sequence length to cover, NK + 1 in the paper, way + 1 (one shot) by default. The dilations are
-            1, 2, 4, ... until the convolutions reach that far (in the paper they start at 2). Other lengths work too.
+        length: The sequence length to cover: NK + 1 in the paper, by default way + 1 (one shot). The dilations are
+            1, 2, 4, ... until the convolutions reach that far. In the paper they start at 2. Other lengths work too.
         filters: Filters of a convolution.
         attention: Sizes of keys and values of the three attentions.
     """
@@ -124,7 +124,7 @@ class SNAIL(EmbeddingLearner):
         super().__init__(embedding, way)
         length = way + 1 if length is None else length
         if length < 2:
-            raise ValueError(f"a sequence has at least a support example and a query, got length {length}")
+            raise ValueError(f"a sequence needs at least a support example and a query, got length {length}")
         dilations = [2**i for i in range(math.ceil(math.log2(length)))]
         self.layers = nn.ModuleList()
         features = size + way
@@ -135,12 +135,12 @@ class SNAIL(EmbeddingLearner):
         self.output = nn.Linear(features, way)
 
     def _add(self, layer: CausalLayer, features: int) -> int:
-        """Append a layer; the number of features after it."""
+        """Append a layer. Return the number of features after it."""
         self.layers.append(layer)
         return features + layer.grown
 
     def remember(self, embeddings: Tensor, labels: Tensor, way: int) -> Sequence:
-        """The support through every layer."""
+        """Run the support through every layer."""
         x = as_sequence(embeddings, labels, self.way, shuffled=self.training)
         past = []
         for layer in self.layers:
@@ -149,7 +149,7 @@ class SNAIL(EmbeddingLearner):
         return Sequence(tuple(past), embeddings, way)
 
     def compare(self, queries: Tensor, task: Sequence) -> Tensor:
-        """Each query as the last element of its task's sequence."""
+        """Run each query as the last element of its task's sequence."""
         x = F.pad(queries, (0, self.way))
         for layer, past in zip(self.layers, task.past, strict=True):
             x = layer.read_next(x, past)  # type: ignore[operator]
@@ -160,12 +160,12 @@ class SNAIL(EmbeddingLearner):
 class SNAILOptions(LearnerOptions):
     """SNAIL.
 
-    length: of the sequences that it is laid out for; way + 1 by default.
+    length: length of the sequences to cover; by default way + 1.
     """
 
     name: ClassVar[str] = "snail"
     length: int | None = None
 
     def build(self, parts: Parts) -> SNAIL:
-        """On the key function's outputs."""
+        """Build it over the key function's outputs."""
         return SNAIL(parts.key_function(), parts.way, size=parts.key_size, **vars(self))

@@ -40,7 +40,7 @@ class NetworkOptions(ABC):
 
     @abstractmethod
     def input_of(self, spec: InputSpec) -> Any:
-        """Return what the networks must know about their input. Raise ValueError if they cannot read it."""
+        """Return the facts about the input that the networks need. Raise ValueError if they cannot read it."""
 
     def base_learner(self, spec: InputSpec, way: int, shift_rule: ShiftRule) -> BaseLearner:
         """Build the network that CSN adapts."""
@@ -164,8 +164,7 @@ class Parts:
         """
         if self.shares_stem and not (has_stem and isinstance(self.key, NetworkKey)):
             raise ValueError(
-                "network.shared_stem needs a learner that adapts a base learner, and a key of the network's own shape: "
-                "leave it out"
+                "network.shared_stem needs a learner that adapts a base learner, and key.name=network: leave it out"
             )
         if isinstance(self.key, nn.Module):
             return self.key
@@ -179,7 +178,7 @@ class Parts:
             raise ValueError("network.shared_stem needs a base learner and a key function: leave it out")
         if network.precision != "float32":
             raise ValueError(
-                f"network.precision={network.precision} applies to layers that no task adapts, and this learner adapts "
+                f"network.precision={network.precision} applies to layers that no task adapts, but this learner adapts "
                 f"all of them: leave it out"
             )
         return network.key_function(self.spec, self.way)

@@ -142,7 +142,7 @@ DATASETS: Mapping[str, DataEntry] = {
 
 
 def dataset_names() -> list[str]:
-    """Every data set that has a name: csn's own, and those of other packages."""
+    """All data sets with a name: csn's own, and those of other packages."""
     return list(dict.fromkeys([*DATASETS, *registry.names("dataset")]))
 
 

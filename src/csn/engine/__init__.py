@@ -1,1 +1,1 @@
-"""Training, evaluation and what they keep on disk."""
+"""Training and evaluation, with their files."""

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 
 def gathered(x: Tensor) -> Tensor:
-    """The tensor of every rank, in order: (ranks, ...). With gloo, adding up few numbers takes five times as long."""
+    """Gather the tensors of all ranks: (ranks, ...). With gloo, a sum of few numbers takes five times as long."""
     everyone = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, x.detach().contiguous())
     return torch.stack(everyone)
 
 
 class _AllSum(torch.autograd.Function):
-    """The sum of a tensor over all ranks. The gradient is summed too, because the sum enters the loss of every rank."""
+    """Sum a tensor over all ranks. The gradient is summed too, because the sum enters the loss of every rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class _Normalised(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Each input also moves the mean and the variance, and so it affects the outputs of every rank."""
         x, weight, bias, count, mean, variance = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative will be asked for
+        if torch.is_grad_enabled():  # a second derivative is needed
             _, mean, variance = _statistics(x)
             scale = weight * (variance + ctx.eps).rsqrt()
             y = (x - _each(mean, x)) * _each(scale, x) + _each(bias, x)
@@ -77,7 +77,7 @@ class _Normalised(torch.autograd.Function):
             gradients[0], x, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
         )
         bias_sum, weight_sum = gathered(torch.stack([of_bias, of_weight])).sum(0) / count
-        # dL/dx is a line in dL/dy and x: dL/dy counts as for a constant mean and variance, the rest is what x moves.
+        # dL/dx is linear in dL/dy and x. The first term keeps mean and variance constant; the rest is how x moves them.
         spread = (variance + ctx.eps).rsqrt()
         scale = weight * spread
         slope = -scale * spread * weight_sum
@@ -87,7 +87,7 @@ class _Normalised(torch.autograd.Function):
 
 
 class _OfAllRanks(nn.modules.batchnorm._BatchNorm):
-    """Normalises as a single process with the examples of all ranks would."""
+    """Normalises like a single process that has the examples of all ranks."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, ...) -> the same."""

@@ -53,7 +53,7 @@ class Calibration:
         interval_over_classes: the 95 % interval of the accuracy over classes, if the argument is given.
 
         Args:
-            classes: (tasks, queries) the class of each query, as a number in its split.
+            classes: The class of each query as a number in its split, (tasks, queries).
         """
         queries, confidence, right = self.bins
         total = float(queries.sum())
@@ -68,7 +68,7 @@ class Calibration:
 
 
 def query_classes(source: EpisodeSource, tasks: int) -> np.ndarray:
-    """(tasks, queries) the class of each query in a source's first tasks, as a number in its split."""
+    """Return the class of each query in a source's first tasks as a number in its split, (tasks, queries)."""
     _, rows = source.batch_rows(0, tasks)
     return np.searchsorted(np.cumsum(source.classes.counts), rows, side="right")
 

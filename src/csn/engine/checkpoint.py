@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file with its JSON inside, written atomically and verified by a checksum of our own."""
+"""Checkpoints: one safetensors file with JSON inside, written atomically and verified by csn's own checksum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = 1
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that either the whole new file or the whole old one is there, even after a crash."""
+    """Write a file atomically: after a crash, either the whole new file or the whole old file exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -54,7 +54,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], metadata: dict[str, 
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata of a checkpoint, or a ValueError that says why it cannot be trusted."""
+    """Return tensors and metadata of a checkpoint. Raise ValueError with the reason if it cannot be trusted."""
     if not path.is_file():
         raise ValueError(f"there is no checkpoint {path}: train a model first, or check the path")
     try:
@@ -69,7 +69,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"{path} is truncated or not a csn checkpoint ({error}): take another copy or train again"
         ) from error
     if version != FORMAT:
-        raise ValueError(f"{path} has checkpoint format {version}, this version of csn reads {FORMAT}: upgrade csn")
+        raise ValueError(f"{path} has checkpoint format {version}, but this version of csn reads {FORMAT}: upgrade csn")
     if digest(tensors, metadata) != expected:
         raise ValueError(f"{path} was altered after it was written (checksum mismatch): take another copy")
     return tensors, metadata

@@ -18,9 +18,9 @@ def compiled(learner: FewShotLearner[Any], episode: Episode, *, strict: bool) ->
     """The learner's compiled step. If compiling fails, a warning is issued and the learner itself is returned.
 
     Args:
-        learner: What is trained.
-        episode: Tasks to try the step on, forward and backward. The trial leaves no trace in the learner.
-        strict: Raise a ValueError if compiling fails.
+        learner: The learner to train.
+        episode: Tasks for a trial of the step, forward and backward. The trial leaves no trace in the learner.
+        strict: Whether to raise ValueError if compiling fails.
     """
     graph = torch.compile(learner, fullgraph=True, dynamic=False)
 
@@ -31,12 +31,12 @@ def compiled(learner: FewShotLearner[Any], episode: Episode, *, strict: bool) ->
 
     try:
         _try(learner, step, episode)
-    except Exception as error:  # a compiler fails in many ways
+    except Exception as error:  # a compiler can fail in many ways
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
         if strict:
             raise ValueError(
-                f"torch.compile fails on this step ({reason}): leave out --compile strict, or give --compile alone to "
-                f"train without a graph where compiling fails"
+                f"torch.compile fails on this step ({reason}): leave out --compile strict, or give --compile alone, "
+                f"which trains without a graph if compiling fails"
             ) from error
         warnings.warn(f"torch.compile fails on this step ({reason}); training goes on without it", RuntimeWarning, 2)
         return learner

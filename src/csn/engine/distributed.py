@@ -26,7 +26,7 @@ from csn.engine.checkpoint import load_checkpoint
 
 T = TypeVar("T")
 TIMEOUT = 300.0  # seconds that ranks wait for one another; CSN_TIMEOUT sets another number
-PREPARING = timedelta(hours=12)  # how long a machine's ranks wait while the first one fetches and reads the data
+PREPARING = timedelta(hours=12)  # wait of a machine's ranks while the first one fetches and reads the data
 
 
 class SharedError(ValueError):
@@ -55,7 +55,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process and those that it trains with.
+    """This process, and the processes that it trains with.
 
     rank: this process's number among all processes.
     world: the number of processes.
@@ -77,13 +77,13 @@ class Ranks:
         return self.rank == 0
 
     def share(self, count: int) -> Share:
-        """This rank's part of `count` tasks: consecutive ones. The sizes of two ranks differ by one task at most."""
+        """This rank's part of `count` tasks, which are consecutive. The parts differ by at most one task in size."""
         each, more = divmod(count, self.world)
         first = self.rank * each + min(self.rank, more)
         return Share(first, first + each + (self.rank < more), count)
 
     def total(self, *values: float) -> list[float]:
-        """Each value added up over all ranks."""
+        """Sum each value over all ranks."""
         if self.is_alone:
             return list(values)
         return gathered(torch.tensor(values, dtype=torch.float64)).sum(0).tolist()
@@ -144,7 +144,7 @@ class Ranks:
             raise (ValueError if self.is_first else SharedError)(text) from error
 
     def prepared(self, function: Callable[[], T]) -> T:
-        """Call a function on every rank, but on one rank of each machine first, and return its result.
+        """Call a function on one rank of each machine, then on the others. Return its result.
 
         The first rank fetches data and fills the cache. The other ranks of the machine then read them.
         """
@@ -172,7 +172,7 @@ class Ranks:
             for rank, its in enumerate(everyone):
                 if other := [name for name in what if its.get(name) != everyone[0].get(name)]:
                     raise ValueError(
-                        f"rank {rank} differs from rank 0 in {', '.join(other)} ({its.get(other[0])!r}, there "
+                        f"rank {rank} differs from rank 0 in {', '.join(other)} ({its.get(other[0])!r}, not "
                         f"{everyone[0].get(other[0])!r}): start all ranks with the same command, code and data"
                     )
 
@@ -199,7 +199,7 @@ class Ranks:
             return _Calls(learner)
         normalise_over_all_ranks(learner)
         # DDP may rearrange its buckets after the first step. After a restart, gradients would then be summed in another
-        # order. With find_unused_parameters the buckets stay, and a parameter without a gradient is no error.
+        # order. With find_unused_parameters the buckets stay, and a parameter without a gradient is not an error.
         warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         known = inspect.signature(DistributedDataParallel).parameters
         sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -270,8 +270,8 @@ def connected() -> Iterator[Ranks]:
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error) or "onnection" in str(error):
             raise ConnectionError(
-                f"rank {ranks.rank} of {ranks.world} lost the others ({_first_line(error)}): see which of them ended "
-                f"first and why; the same command with --resume goes on from the last checkpoint"
+                f"rank {ranks.rank} of {ranks.world} lost the others ({_first_line(error)}): find out which ended "
+                f"first and why, then add --resume to the command: training goes on from the last checkpoint"
             ) from error
         raise
     finally:

@@ -59,8 +59,8 @@ def evaluate(
 
     Args:
         learner: The learner to evaluate.
-        source: Where the tasks come from.
-        tasks: How many tasks.
+        source: The source of the tasks.
+        tasks: The number of tasks.
         device: The learner's device.
         on_progress: Called with the number of tasks done.
         on_answers: Called with the logits (b, m, way) and labels (b, m) of each batch.
@@ -103,8 +103,8 @@ def encodings_for(
 
     Args:
         learner: A learner in evaluation mode.
-        source: Where the tasks come from.
-        tasks: How many tasks.
+        source: The source of the tasks.
+        tasks: The number of tasks.
         device: The learner's device.
         first: The number of the first task.
     """
@@ -126,12 +126,12 @@ class Encodings:
 
     Args:
         learner: The learner that encodes.
-        source: Where the examples come from.
+        source: The source of the examples.
         device: The learner's device.
         rows: The rows of all examples, sorted.
-        support: (tasks, examples) the rows of each episode's support.
-        query: (tasks, examples) the rows of each episode's queries.
-        kept: Empty tensors with one row per example, which take the encodings.
+        support: The rows of each episode's support, (tasks, examples).
+        query: The rows of each episode's queries, (tasks, examples).
+        kept: Empty tensors with one row per example, for the encodings.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Encodings:
         self._known = np.zeros(len(rows), dtype=bool)
 
     def logits(self, tasks: slice) -> Tensor:
-        """(tasks, queries, way) the logits of these episodes."""
+        """The logits of these episodes, (tasks, queries, way)."""
         support, query = self._support[tasks], self._query[tasks]
         self._encode(np.union1d(support, query))
         labels = self.source.labels(len(support), self.source.shot).to(self.device)

@@ -33,11 +33,11 @@ class LanguageTrainer(TrainingLoop):
 
     Args:
         learner: The language model.
-        config: How to train it.
+        config: The options of training.
         text: Training and validation sentences.
-        validation: Where validation tasks come from.
-        folder: Where checkpoints are written.
-        about: What the checkpoints say about the run.
+        validation: The source of the validation tasks.
+        folder: The folder of the checkpoints.
+        about: The checkpoints' description of the run.
         device: The device to train on.
     """
 
@@ -58,13 +58,13 @@ class LanguageTrainer(TrainingLoop):
         super().__init__(learner, config, folder, about=about, device=device)
         if config.micro_tasks is not None:
             raise ValueError(
-                "train.micro_tasks is for learners of tasks; a language model reads sentences: leave it out"
+                "train.micro_tasks does not apply to a language model, which reads sentences: leave it out"
             )
         if config.compile != "off":
-            raise ValueError("train.compile is for learners of tasks; a language model reads sentences: leave it out")
+            raise ValueError("train.compile does not apply to a language model, which reads sentences: leave it out")
         if len(text.train) < config.tasks_per_step:
             raise ValueError(
-                f"train.tasks_per_step asks for {config.tasks_per_step} sentences a step, the text has "
+                f"train.tasks_per_step asks for {config.tasks_per_step} sentences a step, but the text has only "
                 f"{len(text.train)}: ask for fewer"
             )
         self.text, self.validation = text, validation
@@ -112,7 +112,7 @@ class LanguageTrainer(TrainingLoop):
 
     @torch.no_grad()
     def _perplexity(self) -> float:
-        """exp of the mean loss per word (or sentence end) of the validation sentences."""
+        """The exponential of the mean loss per word (or sentence end) of the validation sentences."""
         self.learner.eval()
         losses = []
         batches = self.text.val[:VALIDATION_SENTENCES].split(self.config.tasks_per_step)

@@ -17,7 +17,7 @@ LENGTH = ("tasks", "validate_every")  # options in which a longer training may d
 
 
 def lengthened(config: Config, wanted: Config) -> Config:
-    """A configuration with the length of the wanted one, if it is the beginning of that; else unchanged."""
+    """A configuration with the wanted length if its training is the beginning of the wanted one, else unchanged."""
     its, longer = config.train, wanted.train
     # If the last step has fewer tasks than the others, the longer training has no such step.
     is_beginning = its.schedule == "constant" and its.tasks < longer.tasks and its.tasks % its.tasks_per_step == 0

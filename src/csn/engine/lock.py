@@ -1,4 +1,4 @@
-"""One training in a folder at a time: two that write the same checkpoints and log would spoil both."""
+"""A lock that allows one training in a folder. Two trainings would spoil each other's checkpoints and log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self.handle = os.open(folder, os.O_RDONLY)
-        weakref.finalize(self, os.close, self.handle)  # which also unlocks
+        weakref.finalize(self, os.close, self.handle)  # this also unlocks
 
 
 # A process may lock a folder again while its own earlier trainer still exists, e.g. to resume.
@@ -27,11 +27,11 @@ _HELD: weakref.WeakValueDictionary[Path, FolderLock] = weakref.WeakValueDictiona
 def lock_folder(folder: Path) -> FolderLock | None:
     """Lock a folder, which is created if it is missing. Raises ValueError if another process holds the lock.
 
-    Windows cannot open folders, so there is no lock there: the result is None, and a warning says so.
+    Windows cannot open folders, so there is no lock there. A warning says so, and the result is None.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
-        message = f"Windows has no lock for {folder}: see that no other process trains in it"
+        message = f"Windows has no lock for {folder}: make sure that no other process trains in it"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     path = folder.resolve()

@@ -1,4 +1,4 @@
-"""What the engine needs from the machine: a device, and a precision in which it computes correctly and fast."""
+"""The machine's device, and a precision in which it computes correctly and fast."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ raise SystemExit(min(half for _, half in times) > min(full for full, _ in times)
 
 
 def choose_device(name: str, local: int | None = None) -> torch.device:
-    """The device of a name.
+    """Return the device with a name.
 
     Args:
         name: cpu, cuda, mps, or auto for the fastest one of this machine.
@@ -44,8 +44,8 @@ def choose_device(name: str, local: int | None = None) -> torch.device:
     if name == "cuda" and local is not None and available["cuda"]:
         if local >= torch.cuda.device_count():
             raise ValueError(
-                f"process {local + 1} of this machine finds {torch.cuda.device_count()} GPUs: start as many processes "
-                f"as there are GPUs, or give --device cpu"
+                f"process {local + 1} of this machine needs a GPU, and there are {torch.cuda.device_count()}: start as "
+                f"many processes as there are GPUs, or give --device cpu"
             )
         torch.cuda.set_device(local)
         name = f"cuda:{local}"
@@ -62,13 +62,13 @@ def check_precision(precision: str, device: torch.device) -> None:
     """Raise ValueError if convolutions in this precision fail on a device, or are slower than in float32."""
     if precision == "bfloat16" and not _gains_by_bfloat16(device.type):
         raise ValueError(
-            f"convolving in bfloat16 fails or gains nothing on this machine's {device.type}: take float32, with --set "
-            f"network.precision=float32 where a preset or table has bfloat16"
+            f"convolutions in bfloat16 fail or are not faster on this machine's {device.type}: use float32, with --set "
+            f"network.precision=float32 if a preset or table has bfloat16"
         )
 
 
 def check_mixed(learner: LearnerOptions, device: torch.device) -> None:
-    """Raise ValueError if a learner cannot be trained in mixed precision, or if the device gains nothing by it."""
+    """Raise ValueError if a learner cannot be trained in mixed precision, or if it is not faster on the device."""
     if not learner.mixes:
         raise ValueError(
             f"learner {learner.name!r} is trained in float32 only, because it computes with gradients of weights or "
@@ -76,14 +76,14 @@ def check_mixed(learner: LearnerOptions, device: torch.device) -> None:
         )
     if not torch.amp.is_autocast_available(device.type) or not _gains_by_bfloat16(device.type):
         raise ValueError(
-            f"train.precision=bf16-mixed fails or gains nothing on this machine's {device.type}: train in fp32"
+            f"train.precision=bf16-mixed fails or is not faster on this machine's {device.type}: train in fp32"
         )
 
 
 def usable_precision(precision: str) -> str:
-    """The precision to open a trained model in: its own, or float32 if this machine's processor gains nothing by it."""
+    """The precision for a trained model: its own, or float32 if its own is not faster on this machine."""
     if precision == "bfloat16" and not _gains_by_bfloat16("cpu"):
-        warnings.warn("this machine gains nothing by bfloat16: the model is read in float32", RuntimeWarning, 2)
+        warnings.warn("bfloat16 is not faster on this machine: the model is read in float32", RuntimeWarning, 2)
         return "float32"
     return precision
 

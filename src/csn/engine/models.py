@@ -1,4 +1,4 @@
-"""Models from their checkpoints. What a file says about its network is checked before that network is built."""
+"""Models from their checkpoints. The description of a network is checked before the network is built."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ MOST_TENSORS = 100_000  # the most that a network to be trained may have
 def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLearner[Any], Config, dict[str, Any]]:
     """A trained model from its checkpoint alone, ready to predict, with its configuration and metadata.
 
-    Anybody may have written the file: its checksum shows that it was not altered, but not who made it. So its contents
-    are checked, and no network is built that is larger than the tensors in the file.
+    Anybody may have written the file. Its checksum shows that it was not altered, but not who made it. Its contents are
+    therefore checked, and no network is built that is larger than the tensors in the file.
 
     Args:
         path: The checkpoint.
@@ -55,7 +55,7 @@ def open_model(path: Path, *, attention: str | None = None) -> tuple[FewShotLear
 
 
 def checked_about(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says about its run, or a ValueError that names what is missing or wrong."""
+    """Read a checkpoint's description of its run. Raise ValueError if a part of it is missing or wrong."""
     if "about" not in metadata:
         raise ValueError(f"{path} holds no trained model: give the checkpoint of a run, e.g. RUN/best.safetensors")
     about = metadata["about"]
@@ -71,8 +71,8 @@ def checked_about(path: Path, metadata: dict[str, Any]) -> dict[str, Any]:
     )
     if not is_whole:
         raise ValueError(
-            f"{path} does not say what its model reads and is made of (config, input, vocabulary): take another copy, "
-            f"or train again"
+            f"{path} does not describe its model completely (config, input, vocabulary): take another copy, or train "
+            f"again"
         )
     return about
 
@@ -140,16 +140,16 @@ def check_size(config: Config, spec: InputSpec) -> None:
     except ValueError as error:
         if "parameter tensors" not in str(error):
             raise
-        raise ValueError(f"{error}, which this machine has no memory for: make it smaller") from error
+        raise ValueError(f"{error}, and this machine has too little memory for that: make it smaller") from error
 
 
 def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
-    """The number of words and a sha256 of them in order, which tell what a network's word ids mean."""
+    """The number of words and the sha256 of the ordered words. They identify the meaning of a network's word ids."""
     return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
 
 
 def input_spec(about: dict[str, Any]) -> InputSpec:
-    """What a run's network reads."""
+    """The input of a run's network."""
     return InputSpec(tuple(about["input"]), vocabulary_size(about))
 
 

@@ -1,4 +1,4 @@
-"""Where a file comes from: the command, the code, the date and the machine that made it."""
+"""The origin of a file: the command, the code, the date and the machine that made it."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def check_committed(what: str) -> None:
     """
     if commit().endswith("-dirty") and not os.environ.get("CSN_UNCOMMITTED"):
         raise ValueError(
-            f"{what} must be made by code that others can have, but the package has uncommitted changes: commit or "
+            f"{what} must be made by committed code, but the package has uncommitted changes: commit or "
             f"stash them (git status -- {Path(csn.__file__).parent})"
         )
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a result file says about the machine and the versions."""
+    """The entries of a result file about the machine and the versions."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Where training examples are kept: as one table of bytes on the computing device, or in the host's memory."""
+"""The place of training examples: one table of bytes on the computing device, or in the host's memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SHARE = 0.5  # the part of a device's free memory that examples may take
 
 
 def placed(data: Dataset, device: torch.device, where: str = "auto") -> Dataset:
-    """The data, with training and validation examples moved to where they are kept.
+    """Move training and validation examples to the place where they are kept.
 
     Args:
         data: A data set. Streamed examples stay where they are.
         device: The device that computes.
-        where: "device"; "host", from where each step copies its examples as bytes, pinned and asynchronously; or
-            "auto", which means the device if the examples fit into half of its free memory.
+        where: "device"; "host", so that each step copies its examples as bytes, pinned and asynchronously; or
+            "auto" for the device if the examples fit into half of its free memory.
     """
     if device.type == "cpu" or where == "stream":
         return data
@@ -26,7 +26,7 @@ def placed(data: Dataset, device: torch.device, where: str = "auto") -> Dataset:
     fits = size <= SHARE * free_memory(device)
     if where == "device" and not fits:
         raise ValueError(
-            f"{data.name} takes {size >> 20:,} MB, more than half of what is free on {device}: give --data-on host"
+            f"{data.name} needs {size >> 20:,} MB, more than half of the free memory of {device}: give --data-on host"
         )
     on = device if where == "device" or (where == "auto" and fits) else torch.device("cpu")
     splits = {

@@ -4,7 +4,7 @@ One epoch shows it every class, while a task shows it only five. It uses the loo
 examples instead of tasks. As there, step s is a function of (seed, s).
 
 Better pretraining gives better comparisons: it helps to have more classes, a cosine classifier, distortions and
-averaged weights (docs/decisions.md says how much each of them brings).
+averaged weights (docs/decisions.md has the effect of each).
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class PretrainTrainer(TrainingLoop):
     Args:
         learner: The learner whose embedding network is pretrained.
         size: Numbers in one embedding.
-        pretrain: How to pretrain.
-        config: How to train. The seed, clipping and validation tasks are taken from it.
+        pretrain: The options of pretraining.
+        config: The options of training. The seed, clipping and validation tasks are taken from it.
         classes: The training classes.
-        validation: Where validation tasks come from.
-        folder: Where checkpoints are written.
-        about: What the checkpoints say about the run.
+        validation: The source of the validation tasks.
+        folder: The folder of the checkpoints.
+        about: The checkpoints' description of the run.
         device: The device to train on.
     """
 
@@ -127,8 +127,8 @@ class PretrainTrainer(TrainingLoop):
         per_epoch = views * len(classes.x) // pretrain.batch * pretrain.batch
         if per_epoch == 0:
             raise ValueError(
-                f"pretrain.batch asks for {pretrain.batch} examples, the data has {views * len(classes.x)}: ask for "
-                f"fewer"
+                f"pretrain.batch asks for {pretrain.batch} examples, but the data has only {views * len(classes.x)}: "
+                f"ask for fewer"
             )
         config = dataclasses.replace(
             config,
@@ -198,7 +198,7 @@ class PretrainTrainer(TrainingLoop):
         return x
 
     def _validate(self) -> ValidationReport:
-        """Validate, and keep, the averaged weights instead of the trained ones if there is an average."""
+        """Validate and keep the averaged weights if there is an average. Otherwise use the trained ones."""
         learner = self.learner
         if learner.average is None:
             return super()._validate()
@@ -221,11 +221,11 @@ def check_options(pretrain: PretrainConfig) -> None:
             f"pretrain.epochs and pretrain.batch must be at least 1, got {pretrain.epochs} and {pretrain.batch}"
         )
     if not 0 <= pretrain.bend < math.inf:
-        raise ValueError(f"pretrain.bend is a strength of 0 or more, got {pretrain.bend}")
+        raise ValueError(f"pretrain.bend must be 0 or more, got {pretrain.bend}")
     for name in ("warm_up", "label_smoothing", "average"):
         value = getattr(pretrain, name)
         if not 0 <= value < 1:
-            raise ValueError(f"pretrain.{name} is a share of at least 0 and less than 1, got {value}")
+            raise ValueError(f"pretrain.{name} must be at least 0 and less than 1, got {value}")
 
 
 def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimizer:
@@ -248,7 +248,7 @@ def nesterov(learner: nn.Module, pretrain: PretrainConfig) -> torch.optim.Optimi
 def frozen_network(learner: FewShotLearner[Any], pretrain: PretrainConfig) -> nn.Module | None:
     """The network that keeps its pretrained weights while tasks are trained, or None."""
     if pretrain.keep and not pretrain.epochs:
-        raise ValueError("pretrain.keep is for a network that was pretrained: set pretrain.epochs, or leave it out")
+        raise ValueError("pretrain.keep needs a pretrained network: set pretrain.epochs, or leave it out")
     return learner.embedding_network if pretrain.keep else None
 
 
@@ -289,7 +289,7 @@ def is_pretrained(run: Path) -> bool:
 
 
 def check_pretrained(run: Path, trainer: PretrainTrainer, config: Config) -> Pretrained:
-    """The pretrained network of another run, or a ValueError if this trainer cannot use it."""
+    """Load the pretrained network of another run. Raise ValueError if this trainer cannot use it."""
     if not is_pretrained(run):
         raise ValueError(
             f"{run} has not finished a pretraining and gone on to tasks: give another run, or leave out --pretrained"

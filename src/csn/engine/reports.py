@@ -1,4 +1,4 @@
-"""What a training loop tells its listener."""
+"""The reports that a training loop sends to its listener."""
 
 from __future__ import annotations
 

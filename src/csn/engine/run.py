@@ -61,7 +61,7 @@ def new_trainer(
     pretrained: Path | None = None,
     ranks: Ranks = ALONE,
 ) -> TrainingLoop:
-    """A trainer for a new run, or for one to resume.
+    """A trainer for a new run, or for a run that is resumed.
 
     A run can be resumed if it stopped before its end, or if it was finished and the new configuration trains longer.
 
@@ -70,7 +70,7 @@ def new_trainer(
         data: Classes for episodes, or running text for a language model.
         folder: The folder of the run.
         device: The device to train on.
-        resume: Go on with the run in the folder.
+        resume: Whether to resume the run in the folder.
         pretrained: Another run, whose pretrained network is the start of this one.
         ranks: The processes that train together. Each of them calls this function; only the first one writes.
     """
@@ -93,7 +93,7 @@ def new_trainer(
         ranks.check_same({"csn": __version__, "torch": torch.__version__, **options, "data": _fingerprint(data, text)})
     with ranks.together():
         if config.train.compile != "off" and not ranks.is_alone:
-            raise ValueError("train.compile is for one process: leave it out, or train without --devices")
+            raise ValueError("train.compile works with one process only: leave it out, or train without --devices")
         trainer = _built(config, data, text, folder, about, device)
     trainer.ranks = ranks
     first = trainer.first
@@ -123,13 +123,13 @@ def _check_folder(folder: Path, resume: bool) -> None:
     try:
         str(folder).encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{str(folder)!r} is not a name in UTF-8: choose another folder with --out") from error
+        raise ValueError(f"the name {str(folder)!r} is not UTF-8: choose another folder with --out") from error
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose a folder with --out")
     if has_run(folder) and not resume:
-        raise ValueError(f"{folder} is not empty: go on with --resume, or choose another folder with --out")
+        raise ValueError(f"{folder} is not empty: resume its run with --resume, or choose another folder with --out")
     if resume and not has_run(folder):
-        raise ValueError(f"{folder} holds no run to go on with: leave out --resume, or give its folder with --out")
+        raise ValueError(f"{folder} holds no run to resume: leave out --resume, or give the folder of a run with --out")
 
 
 def _built(
@@ -157,7 +157,7 @@ def _built(
     elif isinstance(learner, LanguageModel):
         trainer = LanguageTrainer(learner, config.train, text, validation, folder, about=about, device=device)
     else:
-        raise ValueError(f"only learner 'lstm-lm' trains on running text, got {config.learner.name!r}: give its tasks")
+        raise ValueError(f"only learner 'lstm-lm' trains on running text, got {config.learner.name!r}: give it tasks")
     if config.pretrain.epochs:
         trainer.first = PretrainTrainer(
             learner,
@@ -222,7 +222,7 @@ def _sources(
 ) -> tuple[EpisodeSource | VariedSource | AheadSource, EpisodeSource]:
     """Training and validation tasks.
 
-    The support of a language model's validation task is the words themselves, and it has one query per word.
+    The support of a language model's validation task holds the words themselves. There is one query per word.
     """
     tasks, way, shot = config.data, config.data.way, config.data.shot
     source = VariedSource if tasks.vary else EpisodeSource
@@ -270,7 +270,7 @@ def check_vocabulary(run: TrainedRun, data: Dataset) -> None:
     )
     raise ValueError(
         f"{run.folder} was trained on {run.config.data.name} with {wanted}; {data.name} has {got}, so word ids mean "
-        f"something else: evaluate on a text of the same vocabulary, or train on {data.name}"
+        f"other words: evaluate on a text of the same vocabulary, or train on {data.name}"
     )
 
 

@@ -1,8 +1,8 @@
 """Training in episodes with the task loss of section 2.2.
 
-Everything random in step s is a function of (seed, s). The learning rate is a function of the number of tasks seen. So
-a checkpoint holds only the weights, the optimizer's state and a counter, and a resumed run equals an uninterrupted one
-to the bit. If there are several ranks, each computes its share of a step (csn.engine.distributed).
+Everything random in step s is a function of (seed, s). The learning rate is a function of the number of tasks seen. A
+checkpoint therefore holds only the weights, the optimizer's state and a counter. A resumed run equals an uninterrupted
+one to the bit. If there are several ranks, each computes its share of a step (csn.engine.distributed).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from csn.episode import Episode
 from csn.learner import EpisodeOutput, FewShotLearner
 
 LOG_EVERY = 100  # tasks
-SAVE_EVERY = 300.0  # seconds of training that a power cut may cost; every validation saves too
+SAVE_EVERY = 300.0  # the most seconds of training that a power cut costs; every validation saves too
 
 Outcome = Literal["finished", "interrupted", "out of patience"]
 
@@ -51,10 +51,10 @@ class TrainingLoop(ABC):
     `last.safetensors` is the one to resume from. `best.safetensors` has the highest score on validation tasks.
 
     Args:
-        learner: What is trained; it is moved to the device.
-        config: How to train it.
-        folder: Where checkpoints are written.
-        about: What the checkpoints say about the run. A checkpoint with another `about` is refused.
+        learner: The learner to train. It is moved to the device.
+        config: The options of training.
+        folder: The folder of the checkpoints.
+        about: The checkpoints' description of the run. A checkpoint with another `about` is refused.
         device: The device to train on.
     """
 
@@ -104,7 +104,7 @@ class TrainingLoop(ABC):
             is_same = False
         if not is_same:
             raise ValueError(
-                f"{self.last} belongs to another configuration: resume with the options it was trained with (at a "
+                f"{self.last} belongs to another configuration: resume with the options of its training (at a "
                 f"constant rate also for more tasks), or train into another folder"
             )
         try:
@@ -116,8 +116,8 @@ class TrainingLoop(ABC):
             self.products = metadata.get("products", "torch")
         except UNBUILT as error:
             raise ValueError(
-                f"{self.last} does not hold what a training goes on from ({' '.join(str(error).split())[:200]}): take "
-                f"another copy, or train into another folder"
+                f"{self.last} is not a checkpoint to resume from ({' '.join(str(error).split())[:200]}): take another "
+                f"copy, or train into another folder"
             ) from error
         if self.best >= 0:  # check it now: a damaged file would stay until a better model replaces it, perhaps for ever
             self.ranks.first_only(lambda: load_checkpoint(self.folder / "best.safetensors")[1])
@@ -127,7 +127,7 @@ class TrainingLoop(ABC):
 
         Args:
             listener: Called with a report after every step and every validation.
-            should_stop: Asked before every step whether to stop.
+            should_stop: Called before every step. It says whether to stop.
         """
         tell = listener or (lambda report: None)
         self.check_shares()
@@ -168,7 +168,7 @@ class TrainingLoop(ABC):
         normed = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.learner.modules())
         if world > 1 and self.config.micro_tasks is not None and normed:
             raise (ValueError if self.ranks.is_first else SharedError)(
-                "train.micro_tasks with batch norm is for one process: leave it out, the processes share a step anyway"
+                "train.micro_tasks with batch norm needs a single process: leave it out, because processes share a step"
             )
 
     def _agreed(
@@ -277,8 +277,8 @@ class Trainer(TrainingLoop):
     The other arguments are those of TrainingLoop.
 
     Args:
-        training: Where training tasks come from.
-        validation: Where validation tasks come from.
+        training: The source of the training tasks.
+        validation: The source of the validation tasks.
         frozen: A part of the learner that is not trained.
     """
 

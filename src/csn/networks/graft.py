@@ -203,7 +203,7 @@ def graft(
     """
     chosen = _options(options)
     if way < 2:
-        raise ValueError(f"a learner needs way >= 2, classes to tell apart; got {way}")
+        raise ValueError(f"a learner needs way >= 2, the number of its classes; got {way}")
     names = [layers] if isinstance(layers, str) else list(layers)
     network = with_modules(network, [name for name in names if not _is_pattern(name)])
     names = _expanded(network, names)

@@ -17,7 +17,7 @@ else:
 
 
 def preset_names() -> list[str]:
-    """Every preset: csn's own, and those of other packages."""
+    """All presets: csn's own, and those of other packages."""
     return sorted({*_own(), *registry.plugin_names("preset")})
 
 

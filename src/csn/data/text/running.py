@@ -30,7 +30,7 @@ class RunningText:
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """The words that ids stand for."""
+        """The words of the ids."""
         assert self.tasks.vocabulary is not None
         return self.tasks.vocabulary
 
@@ -54,7 +54,7 @@ def running_text(
         )
     if not train or not val:
         raise ValueError(
-            f"a language model needs sentences for training and validation, {tasks.name} gives {len(train)} and "
+            f"a language model needs sentences for training and validation, but {tasks.name} has {len(train)} and "
             f"{len(val)}: bring at least {VALIDATION_EVERY} sentences"
         )
     ids = {word: number for number, word in enumerate(tasks.vocabulary) if number >= len(MARKERS)}

@@ -1,16 +1,16 @@
-"""Few-shot language modelling (section 4.2): an example is a sentence with one word blanked, its class is that word.
+"""Few-shot language modelling (section 4.2): an example is a sentence with a blanked word, which is its class.
 
 There are three kinds of words. *Test words* are given, *validation words* are drawn, and all others may be training
 classes. Test and validation words are held out: a sentence with such a word is not part of the training text. The
-vocabulary is made from the training text alone. So held-out words, and words that occur only next to them, are out of
-vocabulary. Each word out of vocabulary has its own negative number. Networks read all of them as UNKNOWN, but a key may
-see that support and query share one.
+vocabulary is made from the training text alone. Held-out words, and words that occur only next to them, are therefore
+out of vocabulary. Each word out of vocabulary has its own negative number. Networks read all of them as UNKNOWN, but a
+key may see that support and query share one.
 
-A held-out sentence is an example only once, of its rarest held-out word, counted in sentences. So no sentence is in two
-splits, and rare words lose the fewest sentences. No sentence is both support and query of a validation or test task,
-not even under two different words (in Vinyals et al. 2016 support and query do not overlap either). A training sentence
-is an example of every training word in it, because little text would be left otherwise. So a training task may contain
-it twice, under two words. That reveals only that the answer is not the other word.
+A held-out sentence is an example only once, of the held-out word that occurs in the fewest sentences. So no sentence is
+in two splits, and rare words lose the fewest sentences. No sentence is both support and query of a validation or test
+task, not even under two different words (in Vinyals et al. 2016 support and query do not overlap either). A training
+sentence is an example of every training word in it, because little text would be left otherwise. A training task may
+therefore contain it twice, under two words. That reveals only that the answer is not the other word.
 
 Identical sentences are used once, because a support could contain its query otherwise. Sentences of one word are left
 out, because nothing surrounds the blank.
@@ -38,14 +38,14 @@ MARKERS = (
     "<pad>",
     "<blank>",
     "<unk>",
-)  # names of PAD, BLANK and UNKNOWN; in a text they are no words: UNKNOWN, and never blanked
+)  # names of PAD, BLANK and UNKNOWN; as words of a text they are read as UNKNOWN and never blanked
 Vocabulary = Literal["training", "all"]
 HeldOutFrom = Literal["all", "more"]
 TrainingText = Literal["free", "masked"]
 Sentences = Iterable[Sequence[str]]
 Ints = NDArray[np.int64]
 SPLIT_SEED = 2018
-_ROWS = 2048  # made at a time: what they need in between stays in the cache
+_ROWS = 2048  # rows made at a time; their intermediate arrays stay in the cache
 
 
 def text_dataset(
@@ -65,7 +65,7 @@ def text_dataset(
     training_text: TrainingText = "free",
     reach: int = 20,
 ) -> Dataset:
-    """Sentences as classes of blanked words, x: (r, T) int64 word numbers; PAD, BLANK and UNKNOWN, then the words.
+    """Sentences as classes of blanked words, x: (r, T) int64 word numbers. PAD, BLANK and UNKNOWN come first.
 
     Outside the training text, words out of vocabulary are -1, -2, ... In the training text, held-out words are hidden.
 
@@ -105,7 +105,7 @@ def text_dataset(
     splits, left = _divided(text, numbers, held_out_from, training_text)
     rest = np.flatnonzero(left[text.sentence])
     in_sentences = np.bincount(text.word[rest], minlength=len(text.words))
-    in_sentences[np.concatenate(list(numbers.values()))] = 0  # of masked words, which are not to be known
+    in_sentences[np.concatenate(list(numbers.values()))] = 0  # masked words must stay unknown
     known = text.frequency if vocabulary == "all" else in_sentences
     ids = _number(text, known, vocabulary_min)
     classes = (in_sentences >= class_min) & ~np.isin(np.arange(len(text.words)), text.numbers([*MARKERS, *never]))
@@ -121,11 +121,11 @@ def text_dataset(
 
 
 def _check_training_words(name: str, words: Mapping[Split, tuple[str, ...]], class_min: int, left: np.ndarray) -> None:
-    """Raise ValueError unless there is a training class; left: which sentences are training text."""
+    """Raise ValueError unless there is a training class. `left` marks the sentences of the training text."""
     if not words["train"]:
         raise ValueError(
-            f"{name} has no training word in {class_min} sentences: taking out those with {len(words['test'])} test "
-            f"and {len(words['val'])} validation words leaves {int(left.sum())} of {len(left)}. Hold out fewer or "
+            f"{name} has no training word in {class_min} sentences: without those that have {len(words['test'])} test "
+            f"and {len(words['val'])} validation words, {int(left.sum())} of {len(left)} are left. Hold out fewer or "
             f"rarer words"
         )
 
@@ -149,8 +149,8 @@ def draw_words(
     candidates = [word for word, count in counts.items() if least <= count <= most and word not in passed]
     if len(candidates) < number or number < 1:
         raise ValueError(
-            f"{number} {purpose} words that occur in {least} to {most} sentences were asked for, the text has "
-            f"{len(candidates)} to choose from: ask for 1 to {len(candidates)}, widen the range or bring more text"
+            f"{number} {purpose} words that occur in {least} to {most} sentences were asked for, but the text has only "
+            f"{len(candidates)}: ask for 1 to {len(candidates)}, widen the range or bring more text"
         )
     return tuple(sorted(sorted(candidates, key=lambda w: hashlib.sha256(f"{seed}/{w}".encode()).digest())[:number]))
 
@@ -181,7 +181,7 @@ class _Text:
         own = len(unique)
         unique.update(dict.fromkeys(tuple(sentence) for sentence in more if len(sentence) > 1))
         if not unique:
-            raise ValueError("a text needs sentences of two words or more, got none: is the file the right one?")
+            raise ValueError("a text needs sentences of two words or more, got none: check that it is the right file")
         lengths = np.fromiter(map(len, unique), np.int64, len(unique))
         number: dict[str, int] = defaultdict(count().__next__)  # a new word gets the next number
         flat = np.fromiter(map(number.__getitem__, chain.from_iterable(unique)), np.int64, int(lengths.sum()))
@@ -212,7 +212,7 @@ class _Text:
         return np.array([self.number[word] for word in words if word in self.number], dtype=np.int64)
 
     def rarest(self, words: Ints) -> Ints:
-        """(sentences that hold any,) pairs: of every such sentence the one whose word is in the fewest sentences."""
+        """The pair with the rarest word of every sentence that holds any of these words, (sentences,)."""
         pairs = np.flatnonzero(np.isin(self.word, words))
         order = np.lexsort((self.word[pairs], self.frequency[self.word[pairs]], self.sentence[pairs]))
         _, first = np.unique(self.sentence[pairs][order], return_index=True)
@@ -220,7 +220,7 @@ class _Text:
         return chosen
 
     def examples(self, pairs: Ints, names: tuple[str, ...], ids: Ints, reach: int) -> ClassExamples:
-        """The examples `pairs` of classes `names` in that order; one without any example stays, with a count of 0."""
+        """The examples `pairs` of classes `names`, in that order. A class without examples stays, with a count of 0."""
         rank = np.full(len(self.words), -1)
         rank[self.numbers(names)] = np.arange(len(names))
         pairs = pairs[np.argsort(rank[self.word[pairs]], kind="stable")]
@@ -244,7 +244,7 @@ class _Text:
 def _divided(
     text: _Text, numbers: dict[Split, Ints], held_out_from: HeldOutFrom, training_text: TrainingText
 ) -> tuple[dict[Split, Ints], NDArray[np.bool_]]:
-    """Pairs of the held-out splits, and which sentences are left: the training text, whose words are the vocabulary."""
+    """Pairs of the held-out splits, and the sentences that are left: the training text, which gives the vocabulary."""
     chosen = text.rarest(np.concatenate([numbers["val"], numbers["test"]]))
     left = text.trainable.copy()
     if training_text == "free":
@@ -255,7 +255,7 @@ def _divided(
 
 
 def _number(text: _Text, counts: Ints, least: int) -> Ints:
-    """(different words,) ids: 3, 4, ... by falling count, then by the alphabet; -1, -2, ... where it is below `least`.
+    """Ids of the words: 3, 4, ... by falling count, then by the alphabet; -1, -2, ... if the count is below `least`.
 
     The markers of other preprocessings are UNKNOWN: they stand for many words.
     """
@@ -283,7 +283,7 @@ def _check_choices(vocabulary: str, held_out_from: str, training_text: str) -> N
             raise ValueError(f"{option} must be one of {', '.join(choices)}, got {value!r}")
     if training_text == "masked" and held_out_from == "all":
         raise ValueError(
-            "training_text 'masked' reads sentences of held-out words: choose held_out_from 'more' with it"
+            "training_text 'masked' trains on sentences with held-out words: choose held_out_from 'more' with it"
         )
 
 
@@ -292,5 +292,5 @@ def _check_test_words(name: str, text: _Text, words: Collection[str]) -> None:
     if absent or not words:
         raise ValueError(
             f"the {len(words)} test words of {name} must occur in its {text.sentences} different sentences of two "
-            f"words or more, got {len(absent)} that do not: {', '.join(absent[:5])}"
+            f"words or more, but {len(absent)} do not: {', '.join(absent[:5])}"
         )

@@ -1,13 +1,13 @@
 """The embedded text: a made-up language in which the neighbours of a word tell what kind of word it is. No download.
 
-Every content word belongs to a kind (noun, verb, adjective) and a topic, neither of which its letters show. A sentence
+Every content word belongs to a kind (noun, verb, adjective) and a topic. Its letters show neither. A sentence
 
     DET [ADJ] NOUN VERB DET [ADJ] NOUN [PREP DET NOUN]
 
-has a topic: its subject and verb are of it, its object is of the topic that the verb asks for, adjectives are of the
-topic of their noun, the preposition is that of the verb. Now and then any of them is of another topic, and a few words
-are the marker of a rare one, as in other texts. So a single sentence says a good deal about its blanked word, and what
-its neighbours have in common can be learned from other words.
+has a topic. Its subject and verb belong to this topic, and its object to the topic that the verb requires. Adjectives
+have the topic of their noun, and the preposition that of the verb. Now and then any of them has another topic, and a
+few words are the marker of a rare word, as in other texts. A single sentence therefore says much about its blanked
+word, and the relation of a word to its neighbours can be learned from other words.
 
 The same seed gives the same sentences on every machine: each sentence is made from one row of uniform numbers.
 """
@@ -29,16 +29,17 @@ Kind = Literal["noun", "verb", "adjective", "preposition"]
 TOPICS = 8
 WORDS: dict[Kind, int] = {"noun": 40, "verb": 20, "adjective": 20, "preposition": 1}  # of every topic
 DETERMINERS = ("da", "de", "di")
-FAITHFUL = 0.9  # how often a word is of the topic that its place asks for
-RARE = 0.03  # how often a content word is the marker of a rare one
-HELD_OUT_RANGE = (10, 400)  # sentences: all but the rarest content words, and no determiner
+FAITHFUL = 0.9  # how often a word has the topic that its place requires
+RARE = 0.03  # how often a content word is the marker of a rare word
+HELD_OUT_RANGE = (10, 400)  # sentences; this allows all but the rarest content words, and no determiner
 _NUMBERS = 48  # uniform numbers that a sentence may use
 
 
 def load_toy_language(*, seed: int = 0, sentences: int = 8000, test_words: int = 60, **options: Any) -> Dataset:
     """`sentences` sentences as classes of blanked words, x: (r, 2 reach + 1) int64; sentences.py has the rules.
 
-    No sentence is longer than 11 words, so the default reach of 10 cuts nothing. options: those of `text_dataset`.
+    No sentence is longer than 11 words, so the default reach of 10 cuts nothing. The options are
+    those of `text_dataset`.
     """
     text = toy_sentences(seed=seed, sentences=sentences)
     held_out = draw_words(sentence_counts(text), test_words, HELD_OUT_RANGE, seed=seed)
@@ -52,7 +53,7 @@ def toy_text() -> RunningText:
 
 
 def toy_sentences(*, seed: int = 0, sentences: int = 8000) -> list[list[str]]:
-    """The text: a longer one begins with all sentences of a shorter one."""
+    """The sentences. A longer text begins with all sentences of a shorter one."""
     if seed < 0 or sentences < 1:
         raise ValueError(f"toy-language needs seed >= 0 and sentences >= 1, got {seed} and {sentences}")
     numbers = np.random.default_rng([seed, 1]).random((sentences, _NUMBERS))
@@ -98,4 +99,4 @@ def _content(numbers: Iterator[float], kind: Kind, topic: int) -> str:
     if rare < RARE:
         return MARKERS[UNKNOWN]
     words = LEXICON[kind][topic if stray < FAITHFUL else int(TOPICS * other)]
-    return words[int(len(words) * min(which, again))]  # the smaller of two: words at the front are more common
+    return words[int(len(words) * min(which, again))]  # the smaller of two: early words are more common
