@@ -58,7 +58,7 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """A vision transformer for 28 x 28 ink; `prompt` tokens may stand beside those of the image."""
+    """A vision transformer for 28 x 28 ink. `prompt` tokens can be added to those of the image."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class ViT(nn.Module):
 
 
 class LoRA(nn.Module):
-    """W x + B A x of rank RANK, with W as it was (Hu et al., 2021)."""
+    """W x + B A x of rank RANK, where W does not change (Hu et al., 2021)."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def descended(backbone: ViT, way: str, rate: float, steps: int, episode: Episode
 
 
 class Measured(NamedTuple):
-    """Accuracies of tasks, and the seconds of each."""
+    """The accuracy and the seconds of each task."""
 
     accuracies: list[float]
     seconds: float
@@ -131,7 +131,7 @@ class Measured(NamedTuple):
 def measured(answer: Callable[[Episode], Tensor], source: csn.EpisodeSource, tasks: int) -> Measured:
     """One task at a time."""
     accuracies, started = [], 0.0
-    for index in range(-1, tasks):  # the first one only wakes everything up
+    for index in range(-1, tasks):  # the first one is a warm-up
         if index == 0:
             started, accuracies = time.process_time(), []
         episode = source.batch(max(index, 0), 1)
@@ -140,7 +140,7 @@ def measured(answer: Callable[[Episode], Tensor], source: csn.EpisodeSource, tas
 
 
 def clock(seconds: float) -> Iterator[float]:
-    """Parts of a CPU time that are over, until it is over."""
+    """Yield the elapsed fraction of a CPU time until the time is over."""
     started = time.process_time()
     while (part := (time.process_time() - started) / seconds) < 1:
         yield part
@@ -187,7 +187,7 @@ def grafted(backbone: ViT, source: csn.EpisodeSource, conditioning: str, seconds
 
 
 def rows_of(data: Any, shot: int, backbone: ViT, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every way of adapting at so many shots."""
+    """Measure every way of adapting at this number of shots."""
     train, val, test = (
         csn.EpisodeSource(data, split, way=WAY, shot=shot, queries=QUERIES, seed=2018)
         for split in ("train", "val", "test")
@@ -222,7 +222,7 @@ def rows_of(data: Any, shot: int, backbone: ViT, options: argparse.Namespace) ->
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=100, help="of a test (default: %(default)s)")
+    parser.add_argument("--tasks", type=int, default=100, help="tasks of a test (default: %(default)s)")
     parser.add_argument("--shots", nargs="+", type=int, default=[1, 5], help="default: 1 5")
     parser.add_argument("--pretrain", type=float, default=60.0, help="seconds (default: %(default)s)")
     parser.add_argument("--meta", type=float, default=30.0, help="seconds of training on tasks (default: %(default)s)")

@@ -1,12 +1,12 @@
-"""The weights that come with the package: ship the best model of a run, and measure it as people will use it.
+"""Ship the best model of a run as the weights of the package, and measure it as people will use it.
 
     csn train characters --out runs/characters
     python benchmarks/characters.py runs/characters
     python benchmarks/characters.py runs/characters --time --out results/benchmarks/characters-time.json
 
 The thresholds for unknown inputs are found on the validation alphabets and written into the file. Everything is then
-measured on the evaluation alphabets by the head of `FewShotClassifier`, each drawing being looked at once. The last
-command only measures the processor's time of a prediction by the whole learner.
+measured on the evaluation alphabets by the head of `FewShotClassifier`, with one view of each drawing. The last
+command only measures the processor time of a prediction by the whole learner.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ WAYS, SHOTS, QUERIES = (5, 20, 30, 50, 100), (1, 5), 5
 
 
 def ship(run: Path, data: Dataset) -> dict[str, float]:
-    """Write the weights with their thresholds, and say these."""
+    """Write the weights with their thresholds. Return the thresholds."""
     tensors, metadata = load_checkpoint(run / f"best{SUFFIX}")
     tensors = {name: halved(tensor) for name, tensor in tensors.items()}
-    with tempfile.TemporaryDirectory() as folder:  # what is shipped is what is calibrated
+    with tempfile.TemporaryDirectory() as folder:  # calibrate exactly the weights that are shipped
         save_checkpoint(Path(folder) / "halved", tensors, metadata)
         learner, _, _ = open_model(Path(folder) / "halved")
     keys = keys_of(learner, data, "val")
@@ -64,13 +64,13 @@ def ship(run: Path, data: Dataset) -> dict[str, float]:
 
 
 def halved(tensor: Tensor) -> Tensor:
-    """Matrices and filters in half precision; statistics, scales and biases as they are."""
+    """Matrices and filters in half precision. Statistics, scales and biases keep theirs."""
     return tensor.half() if tensor.is_floating_point() and tensor.ndim > 1 else tensor
 
 
 @torch.inference_mode()
 def keys_of(learner: FewShotLearner[Any], data: Dataset, split: Split) -> Tensor:
-    """(drawings of the split, d)."""
+    """The keys of all drawings of the split, (drawings, d)."""
     parts = [learner.embed(as_input(x)) for x in data.splits[split].x.split(80)]
     return torch.cat([part for part in parts if part is not None])
 
@@ -78,7 +78,7 @@ def keys_of(learner: FewShotLearner[Any], data: Dataset, split: Split) -> Tensor
 def similarities(
     keys: Tensor, data: Dataset, split: Split, way: int, shot: int, tasks: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Best cosines of known and of unknown drawings, (tasks, way * QUERIES) each; `way` classes are learned."""
+    """Best cosines of known and unknown drawings, (tasks, way * QUERIES) each, after learning `way` classes."""
     source = EpisodeSource(data, split, way=2 * way, shot=shot, queries=QUERIES, seed=EVALUATION_SEED)
     unit, found = F.normalize(keys, dim=-1), []
     for index in range(tasks):
@@ -97,7 +97,7 @@ def unknowns(keys: Tensor, data: Dataset, threshold: float, way: int, shot: int,
 
 
 def accuracies(keys: Tensor, source: EpisodeSource, tasks: int) -> list[float]:
-    """Of the classifier's head on each of some tasks."""
+    """The accuracy of the classifier's head on each task."""
     head, labels, found = make_head("csn", DRAWINGS), torch.arange(source.way), []
     for index in range(tasks):
         support, query = source.batch_rows(index, 1)
@@ -108,7 +108,7 @@ def accuracies(keys: Tensor, source: EpisodeSource, tasks: int) -> list[float]:
 
 
 def measured(keys: Tensor, data: Dataset, tasks: int) -> list[dict[str, Any]]:
-    """The accuracy of every size of tasks, over all alphabets; of 20 ways within one alphabet too."""
+    """The accuracy for every size of tasks, over all alphabets, and for 20 ways also within one alphabet."""
     rows: list[dict[str, Any]] = []
     for way in WAYS:
         for shot in SHOTS:

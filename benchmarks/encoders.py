@@ -64,14 +64,14 @@ from csn.engine.origin import origin
 
 QUERIES, SEED = 10, 20261119
 TEST_DOMAINS = ("travel", "utility", "work")
-SENTENCES, OUT_OF_SCOPE, PHOTOGRAPHS, UNKNOWN = 60, 300, 40, 60  # of a class; in all; of a class; of a task
-SETTINGS = ((5, 1), (5, 5), (10, 5), (20, 5), (0, 5))  # ways and shots; 0 ways are all of them
+SENTENCES, OUT_OF_SCOPE, PHOTOGRAPHS, UNKNOWN = 60, 300, 40, 60  # per class; in all; per class; per task
+SETTINGS = ((5, 1), (5, 5), (10, 5), (20, 5), (0, 5))  # ways and shots; 0 stands for all classes
 TASKS = {5: 60, 10: 40, 20: 20, 0: 8}
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """A set in an encoder's vectors (n, d), with labels (n,). unknown: vectors of no class; inputs: of drawings."""
+    """A set: vectors (n, d) and labels (n,). unknown: vectors of no class. inputs: the drawings, if it has any."""
 
     x: Tensor
     y: np.ndarray
@@ -132,19 +132,19 @@ class Centroid:
         self.means = F.normalize(F.one_hot(y, way).to(x.dtype).T @ F.normalize(x, dim=-1), dim=-1)
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (m, way), and how sure (m,)."""
+        """Scores (m, way) and confidences (m,)."""
         cosines = F.normalize(q, dim=-1) @ self.means.T
         return cosines, cosines.amax(-1)
 
 
 class Nearest:
-    """The most similar example."""
+    """Answers with the class of the most similar example."""
 
     def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
         self.x, self.of = F.normalize(x, dim=-1), F.one_hot(y, way).bool()
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (m, way), and how sure (m,)."""
+        """Scores (m, way) and confidences (m,)."""
         cosines = F.normalize(q, dim=-1) @ self.x.T
         best = torch.stack([cosines[:, own].amax(-1) for own in self.of.T], dim=1)
         return best, best.amax(-1)
@@ -162,26 +162,26 @@ class Ridge:
         )
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (m, way), and how sure (m,)."""
+        """Scores (m, way) and confidences (m,)."""
         scores = torch.from_numpy(self.fitted.decision_function(F.normalize(q, dim=-1).numpy()))
         return scores, scores.amax(-1)
 
 
 class Logistic:
-    """Logistic regression, its strength by cross-validation."""
+    """Logistic regression. Cross-validation chooses its strength."""
 
     def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
         self.head = LogisticHead()
         self.task = self.head.describe(x, y, way)
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (m, way), and how sure (m,)."""
+        """Scores (m, way) and confidences (m,)."""
         proba = self.head.predict(q, self.task).softmax(-1)
         return proba, proba.amax(-1)
 
 
 def csn_head(options: HeadOptions) -> Callable[[Tensor, Tensor, int], Any]:
-    """csn, as the classifier has it."""
+    """csn's head with the settings of the classifier."""
 
     def learn(x: Tensor, y: Tensor, way: int) -> Any:
         memory = KeyMemory(make_head("csn", options), list(x), y.tolist(), [None] * len(y))
@@ -192,13 +192,13 @@ def csn_head(options: HeadOptions) -> Callable[[Tensor, Tensor, int], Any]:
 
 
 class Network:
-    """The package's weights answering by their own layers."""
+    """The package's weights, which answer through their own layers."""
 
     def __init__(self, x: Tensor, y: Tensor, way: int) -> None:
         self.classifier = FewShotClassifier(head="learner").blank().recall(x, y.tolist())
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (m, way), and how sure (m,)."""
+        """Scores (m, way) and confidences (m,)."""
         memory = self.classifier.memory_
         order = torch.tensor(memory.order).argsort()
         return memory.log_probabilities(q)[:, order], memory.similarity(q)
@@ -258,27 +258,27 @@ def _summary(rows: list[list[float]], logistic: list[list[float]]) -> dict[str, 
 
 
 def auroc(known: Tensor, unknown: Tensor) -> float:
-    """The share of pairs of a known and an unknown query that are told apart; a tie counts half."""
+    """The share of pairs of a known and an unknown query in the right order. A tie counts half."""
     k, u = known.double()[:, None], unknown.double()[None, :]
     return float(((k > u).double() + (k == u).double() / 2).mean())
 
 
 def sets(names: list[str], folder: Path | None) -> dict[str, Vectors]:
-    """The sets by their names."""
+    """The sets with these names."""
     makers: dict[str, Callable[[], Vectors]] = {"intents": intents, "photographs": lambda: photographs(folder)}
     return {name: makers[name]() if name in makers else drawn(name) for name in names}
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Measure and print. Write a file if the command asks for one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = ("intents", "photographs", *drawings.SETS)
     parser.add_argument("--sets", nargs="+", choices=known, default=list(known), help="default: all")
-    parser.add_argument("--folder", type=Path, help="photographs of your own, a folder of them per class")
-    parser.add_argument("--tasks", type=int, help="of each setting (default: 60 of 5 ways, fewer of more)")
-    parser.add_argument("--time", action="store_true", help="instead, the time of the head on vectors like sentences'")
+    parser.add_argument("--folder", type=Path, help="your own photographs, one folder per class")
+    parser.add_argument("--tasks", type=int, help="tasks of each setting (default: 60 of 5 ways, fewer of more ways)")
+    parser.add_argument("--time", action="store_true", help="only time the head, on vectors like those of sentences")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
-    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="instead, print result files as a table")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print result files as a table")
     options = parser.parse_args()
     if options.table:
         print(page(options.table))
@@ -301,7 +301,7 @@ def main() -> None:
 
 
 def page(files: list[Path]) -> str:
-    """Result files as a table in Markdown: accuracy, and below it what unknown queries are told apart by."""
+    """Result files as a table in Markdown: the accuracy, and below it the area under the ROC curve."""
     models = ("csn", "nearest", "centroid", "ridge", "logistic", "network", "hog")
     lines = [f"| tasks | {' | '.join(models)} | csn over logistic |", "|---" * (len(models) + 2) + "|"]
     for file in files:
@@ -324,7 +324,7 @@ def _cell(found: dict[str, Any] | None) -> str:
 
 
 def timed(count: int, queries: int, size: int = 384, way: int = 20) -> dict[str, Any]:
-    """Seconds of one core to learn so many vectors and to answer queries at once; the first answer works out V."""
+    """Seconds of one core to learn many vectors and to answer queries. The first answer computes V."""
     rng = np.random.default_rng(SEED)
     x = rng.normal(size=(count + queries, size)).astype(np.float32)
     y = np.arange(count) % min(way, count)

@@ -2,10 +2,11 @@
 
     python benchmarks/finetuning.py --tasks 10 --out results/encoders/finetuning.json
 
-Tunstall et al. (2022), Efficient Few-Shot Learning Without Prompts: for each sentence 20 pairs of its class and 20 of
-others, the squared error of their cosine to 1 or 0, one pass in batches of 16 pairs with AdamW at 2e-5 and a linear
-schedule, then logistic regression on the new vectors. Here in plain torch on the same weights that csn reads. A class
-of one sentence is paired with itself. seconds: processor time to learn one task; answering is the same for both.
+Tunstall et al. (2022), Efficient Few-Shot Learning Without Prompts: each sentence gets 20 pairs within its class and
+20 pairs with other classes. The loss is the squared error of their cosine to 1 or 0. One pass in batches of 16 pairs
+uses AdamW at 2e-5 with a linear schedule. Logistic regression on the new vectors follows. This program uses plain
+torch, and the same weights that csn reads. A class of one sentence is paired with itself. `seconds` is the processor
+time to learn one task. Answering takes the same time for both.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SETTINGS = ((5, 1), (5, 5))
 
 
 def pairs_of(y: np.ndarray, rng: np.random.Generator) -> list[tuple[int, int, float]]:
-    """(one, other, 1 if they are of one class) for every sentence `PAIRS` times, in random order."""
+    """Pairs (one, other, 1 if they have the same class), `PAIRS` times for every sentence, in random order."""
     found = []
     for i, label in enumerate(y):
         same = [j for j in np.flatnonzero(y == label) if j != i] or [i]
@@ -46,7 +47,7 @@ def pairs_of(y: np.ndarray, rng: np.random.Generator) -> list[tuple[int, int, fl
 
 
 def fine_tuned(texts: list[str], y: np.ndarray, rng: np.random.Generator) -> SentenceEncoder:
-    """An encoder whose vectors of these sentences are alike where their classes are the same."""
+    """Fine-tune an encoder so that sentences of one class get similar vectors."""
     encoder = SentenceEncoder()
     pairs = pairs_of(y, rng)
     steps = -(-len(pairs) // BATCH)
@@ -102,7 +103,7 @@ def one_task(way: int, shot: int, index: int) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Measure and print. Write a file if the command asks for one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=10, help="of each setting")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")

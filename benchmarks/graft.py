@@ -55,7 +55,7 @@ def pair(conditioning: str, filters: int) -> dict[str, Any]:
     """Both learners."""
     options = {"conditioning": conditioning, "temperature": 10.0}
     base, key = CNN(IMAGE, WAY, filters=filters), CNNKey(IMAGE, filters=filters)
-    nn.init.normal_(base.output.weight, std=0.1)  # as after some training: at 0, no gradient reaches the hidden layers
+    nn.init.normal_(base.output.weight, std=0.1)  # at 0, no gradient would reach the hidden layers
     own = csn.build("csn", reads=IMAGE, way=WAY, network=base, key=key, **options)
     network = PlainCNN(filters).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for theirs, ours in ((network.lower, base.lower), (network.convolutions, base.adapted)):
@@ -80,7 +80,7 @@ def inference_step(learner: CSN, episode: Episode) -> None:
 
 
 def ratio(learners: dict[str, CSN], step: Callable[[CSN, Episode], None], episode: Episode, repeats: int) -> float:
-    """Median over turns of the grafted learner's time by that of csn's own."""
+    """The median over turns of the grafted learner's time, divided by the time of csn's own."""
     ratios = []
     for turn in range(repeats + 3):
         times = {}

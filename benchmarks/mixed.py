@@ -26,7 +26,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
 from short_training import trained
 
-STRETCHES = 20  # of a curve
+STRETCHES = 20  # points of a curve
 PRECISIONS = ("fp32", "bf16-mixed")
 
 
@@ -49,7 +49,7 @@ def row_of(preset: str, precision: str, seed: int, options: argparse.Namespace, 
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of one preset: late losses and times of both precisions, and how far apart pairs and seeds are."""
+    """The late losses and times of both precisions for one preset, and the differences of pairs and seeds."""
     late = {p: [row["late"] for row in rows if row["precision"] == p] for p in PRECISIONS}
     times = {p: statistics.median(row["step_ms"] for row in rows if row["precision"] == p) for p in PRECISIONS}
     differences = [mixed - plain for plain, mixed in zip(*late.values(), strict=True)]
@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=["adacnn-df", "adacnn-gradient"], help="default: %(default)s")
     parser.add_argument("--recipe", default="paper", help="default: %(default)s")
-    parser.add_argument("--tasks", type=int, default=2000, help="of a training (default: %(default)s)")
+    parser.add_argument("--tasks", type=int, default=2000, help="tasks of a training (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/mixed.json"), help="default: %(default)s")
     options = parser.parse_args()

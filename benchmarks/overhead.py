@@ -1,4 +1,4 @@
-"""What adaptation costs: time per step of a CSN as a ratio to the same two networks without adaptation.
+"""The cost of adaptation: time per step of a CSN as a ratio to the same two networks without adaptation.
 
 The floor is the base learner and the key function over the same support and queries, one call each, forward and (in
 training) backward with an Adam step, with nothing in between: no information, no memory, no attention, no shifts.
@@ -57,9 +57,9 @@ from random_tasks import IMAGE, QUERIES, VOCABULARY, WORDS, peak_of, random_epis
 SETTINGS = {"5w1s": (5, 1), "5w5s": (5, 5), "20w1s": (20, 1), "20w5s": (20, 5)}
 SENTENCES = ("adalstm-1", "adalstm-2")
 RESNETS = {"adaresnet": (1.0, 84), "adaresnet-small": (0.25, 64)}  # width, side
-# What is measured, and of which preset: `paper` follows the error of direct feedback to its end, `plus` does not.
+# The measurements and their presets. `paper` trains the error of direct feedback end to end, `plus` detaches it.
 KINDS = {"df": ("df", "detached"), "df-end-to-end": ("df", "end-to-end"), "gradient": ("gradient", None)}
-# The columns: what, as a ratio to what, under which title.
+# The columns: numerator, denominator and title of each ratio.
 COLUMNS = {
     "df": ("df", "floor", "direct feedback"),
     "df-least": ("df", "least", "direct feedback, x the least floor"),
@@ -80,7 +80,7 @@ class LeastFloor(nn.Module):
         self.floor = floor
 
     def forward(self, episode: Episode) -> EpisodeOutput:
-        """The floor's step, the base learner of the support without a graph."""
+        """The floor's step. The base learner runs on the support without a graph."""
         support, query = episode.support.x.flatten(0, 1), episode.query.x.flatten(0, 1)
         keys = self.floor.key_function(torch.cat([support, query]))
         with torch.no_grad():
@@ -97,7 +97,7 @@ class LeastFloor(nn.Module):
 
 
 def limit_step(floor: nn.Module, episode: Episode, *, backward: bool) -> Step:
-    """The floor's convolutions and products, each alone on the inputs that it had in a step."""
+    """The floor's convolutions and products, each by itself on its inputs in a step."""
     calls: list[tuple[nn.Module, Tensor]] = []
     hooks = [
         module.register_forward_hook(lambda module, inputs, _: calls.append((module, inputs[0].detach())))
@@ -125,7 +125,7 @@ def limit_step(floor: nn.Module, episode: Episode, *, backward: bool) -> Step:
 
 
 def contenders(name: str) -> tuple[dict[str, nn.Module], Episode]:
-    """Both floors, then every kind of conditioning, and what they are to do."""
+    """Both floors, then every kind of conditioning, each with its step."""
     torch.manual_seed(0)
     way, shot = SETTINGS.get(name, SETTINGS["5w1s"])
     if name in SENTENCES:
@@ -159,7 +159,7 @@ PHASES = {"train": training_step, "inference": inference_step}
 
 
 def interleaved(steps: dict[str, Step], repeats: int, clock: Clock, seconds: float) -> dict[str, list[float]]:
-    """Seconds of a step of each, one number per repeat; who is first changes with the repeat."""
+    """Seconds of a step of each, one number per repeat. The order changes from repeat to repeat."""
     counts = {}
     for name, step in steps.items():
         step()
@@ -193,13 +193,13 @@ def measured(name: str, phase: str, repeats: int, clock: Clock, seconds: float) 
 
 
 def peak_memory(name: str, phase: str, kind: str, threads: int) -> int:
-    """MB that a process of its own needs at most for two steps; measured there, so that nothing else counts."""
+    """Peak memory in MB for two steps, measured in a separate process so that nothing else counts."""
     arguments = [sys.executable, __file__, "--peak", name, phase, kind, "--threads", str(threads)]
     return int(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 
 
 def blas() -> str:
-    """What multiplies matrices: torch's library, and csn's choice."""
+    """The libraries that multiply matrices: torch's, and csn's choice."""
     library = next((name for name in ("mkl", "openblas", "accelerate") if name in torch.__config__.show().lower()), "?")
     return f"{library}; csn multiplies by {chosen()}"
 
@@ -210,8 +210,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=0.15, help="of a contender in a repeat (default: %(default)s)")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose time counts (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.15, help="per contender and repeat (default: %(default)s)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="the clock that counts (default: %(default)s)")
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory")
     parser.add_argument("--only", nargs="+", choices=names, help="some settings instead of all")
     parser.add_argument("--out", type=Path, help="result file (JSON)")

@@ -1,7 +1,7 @@
-"""The exported page while one draws: from a movement of the pen to the answer that it asks for, and between answers.
+"""The response of the exported page while one draws: from a movement to its answer, and between answers.
 
-Chromium opens the page from a file, with a sample alphabet in its memory, and a mouse draws circles. A movement asks if
-no answer is on its way and the last one was asked for long enough ago (100 ms, or twice what the last answer took).
+Chromium opens the page from a file, with a sample alphabet in its memory, and a mouse draws circles. A movement asks
+for an answer if none is pending and the last request is old enough (100 ms, or twice the time of the last answer).
 
     python benchmarks/page.py [--model characters] [--seconds 10] [--out FILE]
 """
@@ -46,7 +46,7 @@ MEASURE = """
 
 
 def draw(page: Page, seconds: float) -> np.ndarray:
-    """When each answer was asked for and when it was shown, (answers, 2) in milliseconds."""
+    """The times at which each answer was requested and shown, (answers, 2) in milliseconds."""
     page.locator("#empty-samples .sample").first.click()
     page.locator(".thumb").nth(15).wait_for()
     box = page.locator("#paper").bounding_box()
@@ -64,7 +64,7 @@ def draw(page: Page, seconds: float) -> np.ndarray:
 
 
 def measured(model: str, seconds: float) -> np.ndarray:
-    """The same, of a page that was exported for it."""
+    """Measure a page that is exported for this purpose."""
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "page.html"

@@ -7,11 +7,11 @@ a separate environment:
     python -m venv peers && peers/bin/pip install -e . -r benchmarks/peers.txt
     peers/bin/python benchmarks/peers.py [--repeats N] [--clock wall | cpu] [--out FILE]
 
-MAML: 4 tasks of 5 ways and 1 shot, 5 queries a class; the network is adaCNN's. Loss and gradients of the
-initialisation, no optimizer. higher and torchopt are given one task after the other, as their authors do; torchopt has
-no first order. Prototypical Networks: one task, forward and backward (squared distances here, plain
-ones in easyfsl). Sampling: tasks of a data set in memory, of
-Omniglot's size, as tensors ready for a network.
+MAML: 4 tasks of 5 ways and 1 shot, 5 queries a class, with adaCNN's network. The step computes the loss and the
+gradients of the initialisation, without an optimizer. higher and torchopt get one task after the other, as in their
+authors' programs. torchopt has no first order. Prototypical Networks: one task, forward and backward, with squared
+distances here and plain distances in easyfsl. Sampling: tasks of a data set of Omniglot's size in memory, as tensors
+that a network can read.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Step = Callable[[], Tensor]
 
 
 def tasks_of(episode: Episode) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Support, its labels, queries and theirs of every task."""
+    """Support and queries of every task, each with its labels."""
     support, query = episode.support, episode.query
     return list(zip(support.x, support.y, query.x, query.y, strict=True))
 
 
 def maml_of_csn(order: str, steps: int, episode: Episode, norm: str) -> tuple[Step, nn.Module]:
-    """csn's, and its network."""
+    """csn's learner, and its network."""
     options: dict[str, Any] = {"order": order, "inner_steps": steps, "inner_rate": RATE}
     learner = build("maml", reads=IMAGE, way=WAY, network=CNNOptions(filters=64, norm=norm), **options).train()
 
@@ -89,7 +89,7 @@ def plain_maml(network: nn.Module, order: str, steps: int, episode: Episode) -> 
 
 
 def higher_maml(network: nn.Module, order: str, steps: int, episode: Episode) -> Step:
-    """higher: of first order the gradient at the adapted parameters is handed to the initial ones."""
+    """higher. In first order, the gradient at the adapted parameters is given to the initial ones."""
     import higher
 
     inner = torch.optim.SGD(network.parameters(), lr=RATE)
@@ -119,7 +119,7 @@ def higher_maml(network: nn.Module, order: str, steps: int, episode: Episode) ->
 
 
 def torchopt_maml(network: nn.Module, steps: int, episode: Episode) -> Step:
-    """torchopt, of second order."""
+    """torchopt, in second order."""
     import torchopt
 
     inner = torchopt.MetaSGD(network, lr=RATE)
@@ -142,7 +142,7 @@ def torchopt_maml(network: nn.Module, steps: int, episode: Episode) -> Step:
 
 
 def maml(order: str, steps: int, norm: str) -> dict[str, Step]:
-    """Every library's step, on one and the same initialisation."""
+    """Every library's step, with the same initialisation."""
     torch.manual_seed(0)
     episode = random_episode(WAY, SHOT, tasks=TASKS)
     step, network = maml_of_csn(order, steps, episode, norm)
@@ -157,7 +157,7 @@ def maml(order: str, steps: int, norm: str) -> dict[str, Step]:
 
 
 def easyfsl() -> Any:
-    """easyfsl's modules. It imports torchvision, whose compiled part is of one torch alone; none of it is called."""
+    """easyfsl's modules. It imports torchvision, whose compiled part fits one torch only, and calls none of it."""
     try:
         import torchvision  # noqa: F401
     except (ImportError, RuntimeError):
@@ -239,8 +239,8 @@ def main() -> None:
     """Measure and print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=21, help="interleaved repeats (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=0.15, help="of a contender in a repeat (default: %(default)s)")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose time counts (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.15, help="per contender and repeat (default: %(default)s)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="the clock that counts (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="result file (JSON)")
     options = parser.parse_args()
     torch.set_num_threads(1)

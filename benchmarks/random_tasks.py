@@ -15,13 +15,13 @@ from csn.episode import Episode, Examples
 from csn.experiments.timing.floor import Step
 from csn.networks.sentences import BLANK
 
-QUERIES = 5  # of a class
+QUERIES = 5  # per class
 IMAGE = (1, 28, 28)  # Omniglot's
-WORDS, VOCABULARY, SENTENCE_TASKS = 25, 1000, 8  # of a sentence, in all, a step
+WORDS, VOCABULARY, SENTENCE_TASKS = 25, 1000, 8  # words of a sentence, words in all, tasks a step
 
 
 def random_episode(way: int, shot: int, image: tuple[int, int, int] = IMAGE, tasks: int = 1) -> Episode:
-    """Noise, by default of Omniglot's shape: time does not depend on what the images show."""
+    """Noise, by default of Omniglot's shape. The time does not depend on the contents of images."""
 
     def examples(per_class: int) -> Examples:
         labels = _labels(tasks, way, per_class)
@@ -48,15 +48,15 @@ def _labels(tasks: int, way: int, per_class: int) -> Tensor:
 
 
 class Peak(NamedTuple):
-    """MB: what a process had at most, and how much of it the steps added to what it had before them."""
+    """The peak memory of a process in MB, and the part of it that the steps added."""
 
     process: int
     added: int
 
 
 def peak_of(step: Step) -> Peak:
-    """Peak memory of this process over two steps; only in a fresh one does it belong to them alone."""
-    with contextlib.suppress(OSError):  # Linux: the peak is counted from here on, without what imports needed
+    """Peak memory of this process over two steps. In a fresh process, it belongs to the steps alone."""
+    with contextlib.suppress(OSError):  # Linux: count the peak from here on, without the memory of imports
         Path("/proc/self/clear_refs").write_text("5")
     before = _peak_memory()
     step()
@@ -67,10 +67,10 @@ def peak_of(step: Step) -> Peak:
 
 def _peak_memory() -> int:
     status = Path("/proc/self/status")
-    if status.exists():  # on Linux getrusage would count what the parent had when it started this process
+    if status.exists():  # on Linux getrusage would count the parent's memory at the start of this process
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         assert found is not None
         return int(found[1]) >> 10
-    import resource  # there is none on Windows
+    import resource  # Windows does not have it
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (20 if sys.platform == "darwin" else 10)

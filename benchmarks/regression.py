@@ -51,7 +51,7 @@ def sinusoids(generator: torch.Generator, b: int, test: bool) -> tuple[Measureme
 
 
 def table() -> Draw:
-    """One measurement of a table from the others, which are in their columns; its own column is 0."""
+    """Predict one measurement of a table from the others, which are in their columns. Its own column is 0."""
     from sklearn.datasets import load_breast_cancer
 
     rows = torch.tensor(load_breast_cancer().data, dtype=torch.float32)
@@ -102,7 +102,7 @@ def learners(inputs: int) -> dict[str, Callable[[], nn.Module]]:
 
 
 def train(learner: nn.Module, draw: Draw, seed: int, seconds: float) -> int:
-    """Adam with a cosine schedule over a fixed time; the number of tasks seen."""
+    """Train with Adam and a cosine schedule for a fixed time. Return the number of tasks seen."""
     optimizer = torch.optim.Adam(learner.parameters(), lr=RATE, fused=True)
     started, tasks = time.process_time(), 0
     while (part := (time.process_time() - started) / seconds) < 1:
@@ -118,7 +118,7 @@ def train(learner: nn.Module, draw: Draw, seed: int, seconds: float) -> int:
 
 
 def ridge(support: Measurements, x: Tensor, penalty: float, width: float | None) -> Tensor:
-    """(b, m) predictions: linear around the mean of y, or with a Gaussian kernel of a width."""
+    """Predictions (b, m): linear around the mean of y, or with a Gaussian kernel of this width."""
 
     def kernel(one: Tensor, other: Tensor) -> Tensor:
         return one @ other.mT if width is None else torch.exp(-torch.cdist(one, other).square() / (2 * width**2))
@@ -163,7 +163,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="trainings of a learner (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of a training (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of a training (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results/shifts/regression.json"), help="default: %(default)s")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -51,13 +51,13 @@ CLUSTERS = (("8 GPUs of a machine", 8, "NVLink 4 (450 GB/s)"), ("64 nodes", 64, 
 CLUSTERS += (("64 nodes", 64, "Ethernet, 10 Gb/s"),)
 PAGE = Path(__file__).parents[1] / "docs" / "distributed.md"
 BEGIN, END = "<!-- tables of benchmarks/scaling.py -->\n", "<!-- end -->"
-# By the clock the middle; of the processor the least, for what else runs on a core can only add to it.
+# The median of wall times, but the least processor time, because other work on a core can only add to it.
 TYPICAL = {"seconds": statistics.median, "processor": min}
-FASTER = (1, 100)  # than a core of this machine: a core, and what a GPU is taken to be
+FASTER = (1, 100)  # times a core of this machine: a core, and the assumed speed of a GPU
 
 
 def steps(tasks: int, count: int, threads: int, norm: str) -> dict[str, Any]:
-    """Seconds and processor seconds of each of so many steps of this rank, and the bytes of its gradients."""
+    """Wall and processor seconds of each step of this rank, and the bytes of its gradients."""
     torch.set_num_threads(threads)
     with connected() as ranks, tempfile.TemporaryDirectory() as scratch:
         config = load_preset(PRESET, "plus")
@@ -81,7 +81,7 @@ def steps(tasks: int, count: int, threads: int, norm: str) -> dict[str, Any]:
 
 
 def measured(norm: str, world: int, threads: int, tasks: int, count: int) -> dict[str, Any]:
-    """What rank 0 of a fresh group of processes measures."""
+    """The measurement of rank 0 in a fresh group of processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -104,7 +104,7 @@ def modelled(fixed: float, each: float, size: float, link: tuple[float, float], 
 
 
 def measurements(repeats: int, count: int) -> dict[str, Any]:
-    """Seconds and processor seconds of a step, each arrangement measured in turn and again."""
+    """Wall and processor seconds of a step. The arrangements take turns."""
     plain = ((1, 1, 8), (2, 1, 8), (1, 1, 32), (2, 1, 32))
     arrangements = [("batch", *one) for one in (*plain, (1, 2, 8), (4, 1, 8), (1, 1, 1))]
     arrangements += [("group", *one) for one in plain]
@@ -127,12 +127,12 @@ def measurements(repeats: int, count: int) -> dict[str, Any]:
 
 
 def alone_in(rows: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
-    """The rows of one process of one thread, by the norm and the tasks of a step."""
+    """The rows of one process with one thread, by the norm and the tasks of a step."""
     return {(row["norm"], row["tasks"]): row for row in rows if (row["processes"], row["threads"]) == (1, 1)}
 
 
 def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
-    """Speed against one process of the same kind, for more tasks in a step and more processes than there are here."""
+    """The modelled speed-up over one process, for more tasks in a step and more processes than this machine has."""
     alone_with = {tasks: row["processor"] for (norm, tasks), row in alone_in(rows).items() if norm == "batch"}
     eight, one = alone_with[8], alone_with[1]
     each = (eight - one) / 7
@@ -151,7 +151,7 @@ def model(rows: list[dict[str, Any]], size: int) -> list[dict[str, Any]]:
 
 
 def lines_of(content: dict[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
-    """The cells of the table of what was measured, and of the modelled one; heads first."""
+    """The cells of the measured table and of the modelled table, heads first."""
     alone = alone_in(content["rows"])
     heads = [
         "norm",

@@ -43,7 +43,7 @@ WAY, SIDE = 5, 112
 
 
 def serve(model: str, run: str | None, folder: str, pipe: Any) -> None:
-    """The server's process: as `csn demo`, without its limit on the rate of requests."""
+    """The server's process: `csn demo` without its limit on the rate of requests."""
     torch.set_num_threads(1)
     limits = Limits(requests_per_second=0, workers=max(1, os.cpu_count() or 1), seconds=60)
     app = create_app(FewShotClassifier(model, run=run, unknown_threshold=0.5), Path(folder), limits=limits)

@@ -1,8 +1,8 @@
 """Compare a stem shared by base learner and key function with two stems, and with a Prototypical Network.
 
 All three are trained on Omniglot with recipe `plus` at 5 ways, in turns seed by seed, and validated during training.
-Time is the processor time of training steps. The questions: is sharing level over the seeds, and how long does each
-take to reach an accuracy, as a multiple of the Prototypical Network's time?
+Time is the processor time of training steps. It answers two questions. Is sharing level over the
+seeds? How long does each take to reach an accuracy, as a multiple of the Prototypical Network's time?
 
     python benchmarks/shared_stem.py [--tasks 1500] [--seeds 3] [--until 0.9] [--out FILE]
 """
@@ -40,7 +40,7 @@ def config_of(arm: str, seed: int, options: argparse.Namespace) -> Config:
 def main() -> None:
     """Train, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=1500, help="of a training (default: %(default)s)")
+    parser.add_argument("--tasks", type=int, default=1500, help="tasks of a training (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--until", type=float, default=0.9, help="the accuracy to time (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/shared-stem.json"), help="a JSON file")

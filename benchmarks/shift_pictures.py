@@ -16,7 +16,7 @@ BAND = "#f7f7f7"
 
 
 class ArmStyle(NamedTuple):
-    """How an arm is told apart: its name in the legend, colour, mark, and whether the mark is filled."""
+    """The look of an arm: its name in the legend, colour, mark, and whether the mark is filled."""
 
     label: str
     color: str

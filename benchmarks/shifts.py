@@ -1,4 +1,4 @@
-"""Where shifts matter: every arm on every family of synthetic tasks, the same seconds for all.
+"""Where shifts matter: every arm on every family of synthetic tasks, with equal training times.
 
     python benchmarks/shifts.py                          # all cells, a file in results/shifts for each family
     python benchmarks/shifts.py --families rule xor --arms df-all matching --seeds 0 --folder /tmp/shifts
@@ -64,7 +64,7 @@ class Repeated(MatchingNetwork):
 
 
 class RepeatedOptions(MatchingOptions):
-    """Of `Repeated`."""
+    """Options of `Repeated`."""
 
     def build(self, parts: Parts) -> Repeated:
         """Build it over the key function's outputs."""
@@ -99,7 +99,7 @@ class Seen(nn.Module):
 
 
 def learner_of(arm: str, family: Family) -> FewShotLearner[Any]:
-    """An arm for a family: the same network and the same key function for all."""
+    """Build an arm for a family. All arms have the same network and the same key function."""
     options = ARMS[arm]
     network = FFNOptions(units=UNITS, layers=LAYERS)
     key = Seen(family.key_sees) if options.uses_key else None
@@ -107,7 +107,7 @@ def learner_of(arm: str, family: Family) -> FewShotLearner[Any]:
 
 
 class Tasks(Protocol):
-    """What draws tasks, as a `Family` does."""
+    """A source of tasks, such as a `Family`."""
 
     def batch(self, seed: int, first: int, tasks: int) -> Episode:
         """Tasks first ... first + tasks - 1 of a seed."""
@@ -116,7 +116,7 @@ class Tasks(Protocol):
 def train(
     learner: FewShotLearner[Any], family: Tasks, seed: int, seconds: float, *, batch: int = BATCH, rate: float = RATE
 ) -> int:
-    """Adam with a cosine schedule over a fixed time; the number of tasks seen."""
+    """Train with Adam and a cosine schedule for a fixed time. Return the number of tasks seen."""
     optimizer = torch.optim.Adam(learner.parameters(), lr=rate, fused=True)
     started, tasks = time.process_time(), 0
     while (part := (time.process_time() - started) / seconds) < 1:
@@ -132,7 +132,7 @@ def train(
 
 
 def accuracy(learner: FewShotLearner[Any], family: Family) -> float:
-    """Mean over test tasks, the same for every arm and seed."""
+    """The mean accuracy over test tasks, which are the same for every arm and seed."""
     learner.eval()
     found = []
     for first in range(0, TEST_TASKS, 200):
@@ -166,13 +166,13 @@ def by_cell(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[int, float]]
 
 
 def mean_of(values: Iterable[float]) -> tuple[float, float]:
-    """Mean and half of its interval, which is NaN for one seed."""
+    """The mean and half of its interval, which is NaN for one seed."""
     listed = list(values)
     return statistics.mean(listed), interval(listed)
 
 
 def in_words(values: Iterable[float], *, sign: str = "") -> str:
-    """A mean, the ends of its interval if it has one, and of how many seeds it is."""
+    """A mean, the ends of its interval if it has one, and its number of seeds."""
     listed = list(values)
     if not listed:
         return ""
@@ -243,16 +243,16 @@ def make(name: str, options: argparse.Namespace, console: Console) -> None:
 
 
 def main() -> None:
-    """Make the cells that are missing, print them, or draw them."""
+    """Make the missing cells, or print or draw all cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4], help="default: 0 1 2 3 4")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of training in one thread (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of a training (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("results/shifts"), help="default: %(default)s")
-    parser.add_argument("--show", action="store_true", help="make nothing: print the tables of what is there")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="make nothing: fill a page with these tables")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="make nothing: draw what is there")
+    parser.add_argument("--show", action="store_true", help="only print the tables of the cells that exist")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="only fill a page with these tables")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="only draw the cells that exist")
     options = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()

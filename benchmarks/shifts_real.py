@@ -5,10 +5,10 @@
     python benchmarks/shifts_real.py --show              # the tables of what is there
 
 Keys are computed once and never trained. "random" is a CNN of random weights, another one for each seed; its keys are
-centred on the mean of the training drawings, because without that all of them point the same way. "characters" is the
-key function of the weights that come with csn. An arm trains for a fixed CPU time on 5-way tasks of Omniglot's
-background alphabets, 1 and 5 shots in turn, and is tested on the same tasks as all others. Cells that a file has
-already are not made again. benchmarks/drawings.py says where doodles come from.
+centred on the mean of the training drawings, because otherwise they have nearly one direction. "characters" is the key
+function of the weights that come with csn. An arm trains for a fixed CPU time on 5-way tasks of Omniglot's background
+alphabets, 1 and 5 shots in turn. All arms are tested on the same tasks. Cells that a file already has are not made
+again. benchmarks/drawings.py says where doodles come from.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SHOTS = {"omniglot": (1, 5, 15), "glyphs": (1, 5, 20), "doodles": (1, 5, 20)}  #
 
 
 class OfPixels(CNN):
-    """adaCNN for rows that hold the pixels of a drawing and then its key."""
+    """adaCNN for rows that hold the pixels of a drawing, followed by its key."""
 
     def __init__(self, way: int, shift_rule: ShiftRule = "squashed") -> None:
         super().__init__(IMAGE, way, filters=FILTERS, shift_rule=shift_rule)
@@ -101,7 +101,7 @@ def drawings() -> dict[str, Dataset]:
 
 @torch.inference_mode()
 def with_keys(sets: dict[str, Dataset], key: str, seed: int) -> dict[str, Dataset]:
-    """The same sets, each example the pixels of a drawing and then its key."""
+    """The same sets. An example is the pixels of a drawing, followed by its key."""
     if key == "random":
         torch.manual_seed(seed)
         embed: Any = CNNKey(IMAGE, size=RANDOM_SIZE, filters=FILTERS)
@@ -131,7 +131,7 @@ def with_keys(sets: dict[str, Dataset], key: str, seed: int) -> dict[str, Datase
 
 
 def learner_of(arm: str, key_size: int) -> FewShotLearner[Any]:
-    """An arm: the same network and the same frozen keys for all."""
+    """Build an arm. All arms have the same network and the same frozen keys."""
     options: LearnerOptions = ARMS[arm]
     network = {"network": OfPixels(WAY)} if options.uses_network else {}
     spec = InputSpec((PIXELS + key_size,))
@@ -154,7 +154,7 @@ def cells(sets: dict[str, Dataset], key: str, arm: str, seed: int, seconds: floa
 
 
 def in_words(values: list[float], sign: str = "") -> str:
-    """A mean, and the least and the greatest of several seeds: two or three are too few for an interval."""
+    """A mean, with the least and the greatest of several seeds, because few seeds give no useful interval."""
     mean = f"{np.mean(values):{sign}.1f}"
     return mean if len(values) == 1 else f"{mean} ({min(values):{sign}.1f} to {max(values):{sign}.1f})"
 
@@ -199,13 +199,13 @@ def make(key: str, options: argparse.Namespace, console: Console) -> None:
 
 
 def main() -> None:
-    """Make the cells that are missing, or print the tables."""
+    """Make the missing cells, or print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--key", choices=["random", "characters"], default="random", help="default: %(default)s")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], help="default: 0 1")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of training in one thread (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds of a training (default: %(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("results/shifts"), help="default: %(default)s")
-    parser.add_argument("--show", action="store_true", help="make nothing: print the tables of what is there")
+    parser.add_argument("--show", action="store_true", help="only print the tables of the cells that exist")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.show:

@@ -1,4 +1,4 @@
-"""A short training of a preset in a folder that is thrown away: what it was at each step, by the processor's clock."""
+"""A short training of a preset in a temporary folder, with its losses and processor time at each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from csn.engine.run import new_trainer
 
 @dataclass
 class Trained:
-    """losses: of each step. seconds: of the processor, of all steps. validations: tasks, seconds so far, accuracy."""
+    """losses: of each step. seconds: processor time of all steps. validations: tasks, seconds so far, accuracy."""
 
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -25,11 +25,11 @@ class Trained:
 
     @property
     def step_ms(self) -> float:
-        """Of a step, validations apart."""
+        """Processor milliseconds of a step, without validations."""
         return 1000 * self.seconds / max(1, len(self.losses))
 
     def seconds_to(self, accuracy: float) -> float | None:
-        """Training until a validation reached an accuracy; None if none did."""
+        """Training time until a validation reached an accuracy, or None if none did."""
         return next((seconds for _, seconds, found in self.validations if found >= accuracy), None)
 
 

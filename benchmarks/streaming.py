@@ -1,8 +1,9 @@
 """Training on more images than fit into memory: python benchmarks/streaming.py [--images 100000].
 
-Images are drawn, packed as JPEG into tar archives in a temporary folder, and streamed into a training. Printed are the
-memory of the process before and after, the share of its time that the loop waited for images, and what the loop and the
-workers that decode took of the processor: on two quiet cores the loop waits only if the workers need more than it does.
+Images are drawn, packed as JPEG into tar archives in a temporary folder, and streamed into a training. The
+program prints the memory of the process before and after, the share of its time in which the loop waited for images,
+and the processor time of the loop and of the decoding workers. On two quiet cores the loop waits only if the workers
+need more time than the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CLASSES, SHARDS, SIDE = 500, 10, 84
 
 
 def generate(folder: Path, images: int) -> int:
-    """Archives of noisy pictures; their bytes."""
+    """Write archives of noisy pictures, and return their size in bytes."""
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 200, (CLASSES, 12, 12, 3))
     for shard in range(SHARDS):
@@ -50,7 +51,7 @@ def generate(folder: Path, images: int) -> int:
 
 
 def memory() -> float:
-    """Megabytes of this process."""
+    """The memory of this process in megabytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

@@ -1,4 +1,4 @@
-"""What a task costs each learner (appendix B and section 4.2): measured in one run on one machine, as tables and plots.
+"""The time of a task for each learner (appendix B and section 4.2), measured in one run, as tables and plots.
 
 Times are ratios to the floor (csn.experiments.timing.floor) within interleaved repeats: [lower quartile, median, upper
 quartile]. 11 repeats take about ten minutes.
@@ -53,14 +53,14 @@ SECONDS, GROWTH_SECONDS = 0.15, 0.05  # of a repeat and contender
 MEANING = (
     "time of a task as a ratio to the floor (the two networks of a CSN, without adaptation) in the same repeat: lower "
     "quartile, median, upper quartile; growth: to the floor at the first point; peak_mb: of a fresh process that takes "
-    "two steps, added_mb: how much of it was not there before them"
+    "two steps; added_mb: the part of it that the steps added"
 )
 Quartiles = list[float]
 
 
 def run_timing(folder: Path, plan: Plan, *, tell: Callable[[str], None]) -> list[Path]:
-    """Measure, then write timing.json and what is made of it; the files written."""
-    blank_figure(1)  # better no matplotlib now than after minutes of measuring
+    """Measure, and write timing.json, its tables and its pictures. Return the written files."""
+    blank_figure(1)  # find out now whether matplotlib is missing, not after minutes of measuring
     content = measure_timing(plan, on_progress=tell)
     files = {folder / MEASURED: (json.dumps(content, indent=1) + "\n").encode()}
     files |= timing_files(folder, content)
@@ -73,8 +73,8 @@ def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Pa
     """timing.md, timing.csv, timing.png and, if growth was measured, growth.png of a measurement.
 
     Args:
-        folder: where the files belong.
-        content: the measurement, or None for the one that the folder has; without any there are no files.
+        folder: the folder of the files.
+        content: the measurement, or None for the measurement in the folder, if there is one.
     """
     if content is None:
         if not (folder / MEASURED).exists():
@@ -91,12 +91,12 @@ def timing_files(folder: Path, content: dict[str, Any] | None = None) -> dict[Pa
         return files
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged, or of another version
         raise ValueError(
-            f"{folder / MEASURED} does not hold what this program measures ({error!r}): measure anew, or move it away"
+            f"{folder / MEASURED} is not a measurement of this program ({error!r}): measure again, or move it away"
         ) from error
 
 
 def in_words(content: dict[str, Any], *, growth: bool) -> str:
-    """What a picture shows, a line a number: by this a committed one can be held to its measurement."""
+    """The contents of a picture, one number in each line. A test compares committed pictures with their measurement."""
     return "\n".join(line for line in timing_csv(content).splitlines()[1:] if line.startswith("growth,") == growth)
 
 
@@ -122,13 +122,13 @@ def measure_timing(plan: Plan, *, on_progress: Callable[[str], None] | None = No
 
 
 def _counted(tell: Callable[[str], None] | None, total: int) -> Callable[[str], None]:
-    """`tell` with how far it has come."""
+    """`tell` with the progress."""
     numbers = iter(range(1, total + 1))
     return lambda what: None if tell is None else tell(f"{next(numbers)} of {total}: {what}")
 
 
 def _measured(plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
-    """All times."""
+    """Measure all times."""
     rows, floor_seconds, gradient_over_df = [], {}, {}
     for name, bench in plan.benches.items():
         times = {}
@@ -154,7 +154,7 @@ def _measured(plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _growth(axis: Axis, plan: Plan, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Time of a task from point to point; all points and contenders of a phase take turns."""
+    """Time of a task at each point. All points and contenders of a phase take turns."""
     benches = {point: axis.at(point) for point in axis.points}
     curves: dict[str, dict[str, list[Quartiles]]] = {}
     for phase in PHASES:
@@ -175,7 +175,7 @@ def _quartiles(values: list[float]) -> Quartiles:
 
 
 def _setting(bench: Bench, grows: str = "") -> dict[str, Any]:
-    """What a bench measures, without what grows."""
+    """The setting of a bench, without the sizes that grow."""
     network = bench.config(FLOOR).as_dict()["network"]
     fixed = {"way": bench.way, "shot": bench.shot, "queries": QUERIES, "tasks": bench.tasks}
     if bench.words is None:
@@ -216,7 +216,7 @@ def timing_markdown(content: dict[str, Any]) -> str:
 
 
 def timing_csv(content: dict[str, Any]) -> str:
-    """A line for each number; what has no quartiles stands under median."""
+    """A line for each number. A number without quartiles is in the column median."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("measure", "of", "point", "learner", "phase", "lower quartile", "median", "upper quartile"))
@@ -242,7 +242,7 @@ def _lines(content: dict[str, Any]) -> Iterator[Sequence[Any]]:
 
 
 def paper_gradient_over_df() -> float:
-    """What the paper measured: section 4.2."""
+    """The paper's measurement (section 4.2)."""
     seconds = published()["timing"]
     return float(seconds[GRADIENT]["seconds"]) / float(seconds[DIRECT_FEEDBACK]["seconds"])
 
@@ -267,7 +267,7 @@ def _memory(row: dict[str, Any], phase: str) -> str:
 
 
 def _words(setting: dict[str, Any]) -> str:
-    """5-way 1-shot, ..., as far as it is fixed."""
+    """The fixed sizes in words: 5-way 1-shot, ..."""
     names = {
         "way": "{}-way",
         "shot": "{}-shot",
@@ -283,16 +283,18 @@ def _words(setting: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Measure and write, or only write tables and pictures of a measurement anew."""
+    """Measure and write, or only write the tables and pictures of a measurement again."""
     parser = argparse.ArgumentParser(description="What a task costs each learner.")
     parser.add_argument("--repeats", type=int, default=11, help="interleaved repeats (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="default: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="tiny networks: to see that it works")
-    parser.add_argument("--channels", type=int, default=IMAGE[0], help="of images (default: %(default)s)")
-    parser.add_argument("--side", type=int, default=IMAGE[-1], help="of images, in pixels (default: %(default)s)")
-    parser.add_argument("--filters", type=int, help="of the networks of images (default: those of the presets)")
-    parser.add_argument("--recipe", default=IMAGES.recipe, help="of the learners of images (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="tiny networks, for a trial")
+    parser.add_argument("--channels", type=int, default=IMAGE[0], help="channels of images (default: %(default)s)")
+    parser.add_argument("--side", type=int, default=IMAGE[-1], help="side of images in pixels (default: %(default)s)")
+    parser.add_argument("--filters", type=int, help="filters of the networks of images (default: those of the presets)")
+    parser.add_argument(
+        "--recipe", default=IMAGES.recipe, help="recipe of the learners of images (default: %(default)s)"
+    )
     parser.add_argument("--tables", action="store_true", help="only the tables and pictures of the file that is there")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/timing"), help="default: %(default)s")
     options = parser.parse_args()
@@ -304,7 +306,7 @@ def main() -> None:
 
 
 def planned(options: argparse.Namespace) -> Plan:
-    """Everything, or images alone where they have another size, width or recipe."""
+    """All benches, or only images if they have another size, width or recipe."""
     plan = Plan(repeats=options.repeats, threads=options.threads, clock=options.clock)
     bench = image_bench(channels=options.channels, side=options.side, filters=options.filters, recipe=options.recipe)
     if bench != IMAGES:

@@ -32,11 +32,11 @@ GRADIENT, DIRECT_FEEDBACK = "adalstm-2-gradient", "adalstm-2-df"
 
 @dataclass(frozen=True)
 class Bench:
-    """Presets of one recipe, each built for `way` classes, and the random tasks they all get.
+    """Presets of one recipe, each built for `way` classes, and the random tasks that all of them get.
 
-    floor: the preset of the CSN whose two networks, without adaptation, are the floor. tasks: of a step. words: of a
-    sentence, or None where examples are images. image: channels, height and width. filters: of every network, or None
-    for those of the presets. small: tiny networks, which show that a measurement works.
+    floor: the preset of the CSN whose two networks, without adaptation, are the floor. tasks: tasks of a step. words:
+    words of a sentence, or None if examples are images. image: channels, height and width. filters: filters of every
+    network, or None for those of the presets. small: tiny networks, to try a measurement.
     """
 
     presets: tuple[str, ...]
@@ -52,11 +52,11 @@ class Bench:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """The floor first."""
+        """The learners, the floor first."""
         return (FLOOR, *self.presets)
 
     def config(self, name: str) -> Config:
-        """What a contender is built from."""
+        """The configuration of a contender."""
         config = merge(load_preset(self.floor if name == FLOOR else name, self.recipe), {"data": {"way": self.way}})
         if self.filters is not None:
             config = _resized(config, {"filters": self.filters})
@@ -82,13 +82,13 @@ class Bench:
         return random_sentences(self.way, self.shot, self.words, self.tasks)
 
     def step(self, name: str, phase: str) -> Step:
-        """What is timed: a whole training step, or description and prediction."""
+        """The timed work: a whole training step, or description and prediction."""
         return PHASES[phase](self.learner(name), self.episode())
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What grows: a field of a bench, from point to point."""
+    """A field of a bench that grows from point to point."""
 
     name: str
     field: str
@@ -101,7 +101,7 @@ class Axis:
 
 
 def _resized(config: Config, sizes: Mapping[str, int]) -> Config:
-    """The same parts with other sizes, where a part has an option of that name."""
+    """The same parts with other sizes, if a part has an option of that name."""
     changes = {
         part: {name: size for name, size in sizes.items() if name in options}
         for part, options in config.as_dict().items()
@@ -113,7 +113,7 @@ def _resized(config: Config, sizes: Mapping[str, int]) -> Config:
 IMAGES = Bench(
     ("metanet", "maml", "adacnn-gradient", "adacnn-df", "matching", "prototypical"), floor="adacnn-df", recipe="plus"
 )
-# The paper's recipe: its ratio stands beside ours.
+# The paper's recipe, because its ratio is compared with ours.
 SENTENCES = Bench((GRADIENT, DIRECT_FEEDBACK), floor=DIRECT_FEEDBACK, recipe="paper", tasks=SENTENCE_TASKS, words=WORDS)
 BENCHES = {"images": IMAGES, "sentences": SENTENCES}
 
@@ -131,10 +131,10 @@ def image_bench(*, channels: int, side: int, filters: int | None, recipe: str) -
     """The learners of IMAGES on other images, with another width.
 
     Args:
-        channels: of an image.
-        side: pixels of its height and width.
-        filters: of every network, or None for those of the presets.
-        recipe: of every preset.
+        channels: Channels of an image.
+        side: Pixels of its height and width.
+        filters: Filters of every network, or None for those of the presets.
+        recipe: The recipe of every preset.
     """
     if channels < 1 or side < 1 or (filters is not None and filters < 1):
         raise ValueError(f"sizes are 1 or more, got {channels} channels, {side} pixels and {filters} filters")

@@ -33,7 +33,7 @@ def plain(name: str) -> str:
 
 
 def needed(extras: Iterable[str], name: str = "csn") -> dict[str, str]:
-    """Name and version of all that an installed package with these extras needs here, however far down."""
+    """Name and version of all direct and indirect dependencies of an installed package with these extras."""
     found: dict[str, str] = {}
     waiting = [(name, frozenset(extras))]
     seen = set(waiting)
@@ -56,7 +56,7 @@ def needed(extras: Iterable[str], name: str = "csn") -> dict[str, str]:
 
 
 def licence(name: str) -> str:
-    """What a package says of its licence."""
+    """The licence of a package according to its metadata."""
     about = metadata.metadata(name)
     if expression := about.get("License-Expression"):
         return expression
@@ -81,7 +81,7 @@ def advisories(place: Path) -> Iterator[dict[str, Any]]:
 
 
 def concerns(advisory: dict[str, Any], packages: dict[str, str]) -> list[str]:
-    """The packages that an advisory speaks of in the versions given."""
+    """The packages that an advisory concerns in the given versions."""
     if "withdrawn" in advisory:
         return []
     found = []
@@ -109,7 +109,7 @@ def _within(version: str, span: dict[str, Any]) -> bool:
                 inside = inside and here < Version(event["fixed"])
             elif "last_affected" in event:
                 inside = inside and here <= Version(event["last_affected"])
-        except InvalidVersion:  # of old, odd versions
+        except InvalidVersion:  # some old versions are not valid
             continue
     return inside
 
@@ -134,9 +134,9 @@ def hashes() -> str:
 
 
 def main() -> int:
-    """A table of the packages, and what is known against them."""
+    """Print a table of the packages and of their known vulnerabilities."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--extra", action="append", help="of csn, by default all and dev")
+    parser.add_argument("--extra", action="append", help="an extra of csn; by default all and dev")
     parser.add_argument("--advisories", type=Path, help="a zip file or folder in OSV's format")
     parser.add_argument("--hashes", action="store_true", help="print a file for pip --require-hashes instead")
     given = parser.parse_args()
@@ -147,7 +147,7 @@ def main() -> int:
     for name, version in packages.items():
         print(f"{name:28} {version:18} {licence(name)}")
     if given.advisories is None:
-        print(f"{len(packages)} packages; no advisories were given, so none was looked for (--advisories)")
+        print(f"{len(packages)} packages. Give --advisories to look for known vulnerabilities")
         return 0
     found = [
         (name, one["id"], one.get("summary", ""))

@@ -1,6 +1,6 @@
 """Collect the results of the long attacks in one result file, and write them as the table of docs/hardening.md.
 
-python tools/hardening.py --commit COMMIT fuzz.json kills.json ...    # adds what the attacks wrote, and fills the page
+python tools/hardening.py --commit COMMIT fuzz.json kills.json ...    # adds the attacks' files, and fills the page
 python tools/hardening.py                                             # fills the page
 """
 
@@ -34,7 +34,7 @@ WORDS = {
 
 
 def rows_of(content: Any) -> list[dict[str, Any]]:
-    """What one of the attacks wrote, as rows of attack, tries, held and minutes."""
+    """The file of an attack as rows of attack, tries, held and minutes."""
     if isinstance(content, list):
         return [row for part in content for row in rows_of(part)]
     if "target" in content:
@@ -57,12 +57,12 @@ def rows_of(content: Any) -> list[dict[str, Any]]:
 
 
 def _by_clock(crash: dict[str, Any]) -> bool:
-    """Whether nothing went wrong but that time passed: on a loaded machine that says nothing about the input."""
+    """Whether an input failed only by running out of time, which on a loaded machine says nothing about it."""
     return "Traceback" not in crash["said"] and (crash["code"] == -14 or "libFuzzer: timeout" in crash["said"])
 
 
 def merged(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Old and new rows, those of an attack together; a row replaces one of the same attack on the same commit."""
+    """Merge old and new rows by attack. A new row replaces one of the same attack on the same commit."""
     replaced = {(row["attack"], row["commit"]) for row in new}
     kept = [row for row in rows if (row["attack"], row["commit"]) not in replaced]
     order = {attack: place for place, attack in reversed(list(enumerate(row["attack"] for row in [*rows, *new])))}
@@ -84,13 +84,13 @@ def filled(page: str, rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Add to the result file what is given, and fill the page."""
+    """Add the given files to the result file, and fill the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--commit", help="that was attacked")
     given = parser.parse_args()
     if given.files and not given.commit:
-        parser.error("--commit says what was attacked")
+        parser.error("give the attacked commit with --commit")
     rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"] if RESULTS.exists() else []
     new = [row | {"commit": given.commit} for path in given.files for row in rows_of(json.loads(path.read_text()))]
     rows = merged(rows, new)

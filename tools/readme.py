@@ -12,7 +12,7 @@ _LINK = re.compile(r"(!?)(\[(?:[^\]\[]|\[[^\]]*\])*\])\((?!https?:|#|mailto:)([^
 
 
 def absolute(text: str, repository: str) -> str:
-    """Links of a page at the root of the repository, written out: files, folders, and pictures as such."""
+    """Make the links of a page at the root of the repository absolute: files, folders and pictures."""
 
     def written(link: re.Match[str]) -> str:
         picture, label, path = link.groups()
@@ -23,7 +23,7 @@ def absolute(text: str, repository: str) -> str:
 
 
 class ReadmeHook(MetadataHookInterface):
-    """Puts the text into the metadata of the package."""
+    """A build hook that puts the text into the metadata of the package."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """Set `readme`, which pyproject.toml declares as dynamic."""

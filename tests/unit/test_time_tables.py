@@ -330,7 +330,7 @@ def test_a_process_that_fails_is_told_by_its_last_line():
 @pytest.mark.parametrize("content", ['{"rows": []}', '{"rows": [{"a": 1}]}', '{"rows": [], "benches": {"images": 1}}'])
 def test_a_measurement_of_another_version_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "timing.json").write_text(content)
-    with pytest.raises(ValueError, match=r"timing.json does not hold what this program measures"):
+    with pytest.raises(ValueError, match=r"timing.json is not a measurement of this program"):
         time_tables.timing_files(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A data set: random 7 x 7 bitmaps, four times enlarged, each example with a few pixels turned over."""
+"""A data set of random 7 x 7 bitmaps, enlarged four times. Each example has a few flipped pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from csn.data.registry import DataEntry, LoadOptions
 from csn.data.source import ClassExamples, Dataset, Split
 
 CLASSES: dict[Split, int] = {"train": 60, "val": 20, "test": 20}
-EXAMPLES = 20  # of each class
+EXAMPLES = 20  # per class
 
 
 def load(options: LoadOptions) -> Dataset:

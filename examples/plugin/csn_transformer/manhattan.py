@@ -1,4 +1,4 @@
-"""A learner: the class whose examples are nearest on average, in city blocks."""
+"""A learner that answers with the class whose examples are nearest on average, in city-block distance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Manhattan(EmbeddingLearner):
 
 @dataclass(frozen=True)
 class ManhattanOptions(LearnerOptions):
-    """It has no options of its own; its network is that of any architecture."""
+    """It has no options. Its network can have any architecture."""
 
     name: ClassVar[str] = "manhattan"
 
