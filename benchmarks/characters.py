@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+import unknown
 from csn.classifier.heads import make_head
 from csn.classifier.opening import DRAWINGS
 from csn.classifier.pretrained import SUFFIX, open_shipped
@@ -37,6 +38,7 @@ from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
 from csn.engine.origin import origin
 from csn.engine.run import open_model
 from csn.learner import FewShotLearner
+from encoded_sets import Vectors
 
 NAME, DATA = "characters", "omniglot-background"
 WEIGHTS = Path(__file__).parents[1] / "src" / "csn" / "classifier" / "weights"
@@ -55,12 +57,20 @@ def ship(run: Path, data: Dataset) -> dict[str, float]:
     keys = keys_of(learner, data, "val")
     known = {shot: similarities(keys, data, "val", 5, shot, 400)[0] for shot in CALIBRATED}
     thresholds = {str(shot): float(np.quantile(found, 1 - KEEP)) for shot, found in known.items()}
-    metadata |= {"unknown_thresholds": thresholds, **json.loads((run / "origin.json").read_text())}
+    metadata |= {"unknown_thresholds": thresholds, "head_thresholds": head_thresholds(keys, data)}
+    metadata |= {**json.loads((run / "origin.json").read_text())}
     path = WEIGHTS / f"{NAME}{SUFFIX}"
     save_checkpoint(path, tensors, metadata)
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes, more than {MOST_BYTES:,}: use fewer filters")
     return thresholds
+
+
+def head_thresholds(keys: Tensor, data: Dataset) -> dict[str, float]:
+    """The thresholds of the head, on the keys of the validation alphabets."""
+    split = data.splits["val"]
+    found = unknown.thresholds(Vectors(keys, np.repeat(np.array(split.names), split.counts), DRAWINGS))
+    return {str(shot): threshold for shot, threshold in found.items()}
 
 
 def halved(tensor: Tensor) -> Tensor:
@@ -141,6 +151,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=400, help="tasks up to 20 ways; a quarter above (default: 400)")
     parser.add_argument("--time", action="store_true", help="only measure the time of the weights in place")
     parser.add_argument("--measure", action="store_true", help="only measure the weights in place")
+    about = "only find the thresholds of the head again, and write them into the weights in place"
+    parser.add_argument("--calibrate", action="store_true", help=about)
     folder = Path("results/benchmarks")
     parser.add_argument("--out", type=Path, default=folder / "characters.json", help="default: %(default)s")
     options = parser.parse_args()
@@ -148,6 +160,11 @@ def main() -> None:
     data = load_data(DATA)
     if options.time:
         _write(options.out, {"rows": [{"tasks": "5w1s, one query", "milliseconds": round(milliseconds(data), 2)}]})
+        return
+    if options.calibrate:
+        tensors, metadata = load_checkpoint(WEIGHTS / f"{NAME}{SUFFIX}")
+        metadata["head_thresholds"] = head_thresholds(keys_of(open_shipped(NAME)[0], data, "val"), data)
+        save_checkpoint(WEIGHTS / f"{NAME}{SUFFIX}", tensors, metadata)
         return
     if not options.measure:
         ship(options.run, data)

@@ -2,6 +2,7 @@
 
     python benchmarks/encoders.py --out results/encoders/encoders.json
     python benchmarks/encoders.py --sets photographs --folder my_photos/ --tasks 20
+    python benchmarks/encoders.py --sets intents --models csn --out results/encoders/intents.json   # measure csn again
     python benchmarks/encoders.py --table results/encoders/*.json      # the table of docs/encoders.md
 
 Sets:
@@ -23,22 +24,19 @@ Models:
 - network (drawings only): the package's weights answer by their own layers, without csn's head.
 - hog (drawings only): logistic regression on histograms of oriented gradients.
 
-`unknown` is the area under the ROC curve of a model's confidence in its best class. csn, nearest and centroid use
-cosines, the others probabilities or scores. `seconds` is the time to learn and answer one task, without encoding.
+`unknown` is the area under the ROC curve of a model's confidence in its best class. csn uses its similarity, nearest
+and centroid use cosines, the others probabilities or scores. `seconds` is the processor time to learn and answer one
+task, without encoding. With `--models`, the other models of the file at --out are kept: tasks are the same for the same
+numbers of ways, shots and tasks. Each model names the commit that it was measured at.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
-import io
 import json
 import time
 import warnings
-import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,78 +49,18 @@ from torch import Tensor
 
 import drawings
 from csn.classifier.classifier import FewShotClassifier
-from csn.classifier.encoders.encoder import Encoder, named
 from csn.classifier.heads import LogisticHead, make_head
 from csn.classifier.keyed import KeyMemory
-from csn.classifier.opening import DRAWINGS
-from csn.cli.inputs import labelled_files
 from csn.core.repeated import HeadOptions
-from csn.data.fetch import data_dir
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
-from csn.engine.origin import origin
+from csn.engine.origin import commit, origin
+from encoded_sets import Vectors, sets
 
 QUERIES, SEED = 10, 20261119
-TEST_DOMAINS = ("travel", "utility", "work")
-SENTENCES, OUT_OF_SCOPE, PHOTOGRAPHS, UNKNOWN = 60, 300, 40, 60  # per class; in all; per class; per task
+UNKNOWN = 60  # unknown queries per task
 SETTINGS = ((5, 1), (5, 5), (10, 5), (20, 5), (0, 5))  # ways and shots; 0 stands for all classes
 TASKS = {5: 60, 10: 40, 20: 20, 0: 8}
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """A set: vectors (n, d) and labels (n,). unknown: vectors of no class. inputs: the drawings, if it has any."""
-
-    x: Tensor
-    y: np.ndarray
-    head: HeadOptions
-    unknown: Tensor | None = None
-    inputs: Tensor | None = None
-
-
-def intents(encoder: Encoder | None = None) -> Vectors:
-    """The held-out domains of CLINC150."""
-    encoder = encoder or named("text", "cpu")
-    texts, labels, out = sentences()
-    return Vectors(encoder(texts), np.array(labels), encoder.head, encoder(out))
-
-
-def sentences() -> tuple[list[str], list[str], list[str]]:
-    """The sentences of these domains, their intents, and sentences out of scope."""
-    with gzip.open(data_dir() / "clinc150" / "clinc150.csv.gz", "rt", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    texts: list[str] = []
-    labels: list[str] = []
-    for label in sorted({row["label"] for row in rows if row["domain"] in TEST_DOMAINS}):
-        own = [row["text"] for row in rows if row["label"] == label][:SENTENCES]
-        texts, labels = texts + own, labels + [label] * len(own)
-    return texts, labels, [row["text"] for row in rows if row["split"] == "oos_test"][:OUT_OF_SCOPE]
-
-
-def photographs(folder: Path | None, encoder: Encoder | None = None) -> Vectors:
-    """The test classes of tiny_imagenet_fewshot, or a folder of folders."""
-    from PIL import Image
-
-    encoder = encoder or named("photos", "cpu")
-    if folder is not None:
-        files = labelled_files(folder)
-        return Vectors(encoder([path for path, _ in files]), np.array([label for _, label in files]), encoder.head)
-    items, labels = [], []
-    with zipfile.ZipFile(data_dir() / "tiny_imagenet_fewshot" / "test.zip") as archive:
-        names = sorted(name for name in archive.namelist() if name.endswith(".JPEG"))
-        for label in sorted({name.split("/")[-2] for name in names}):
-            for name in [name for name in names if name.split("/")[-2] == label][:PHOTOGRAPHS]:
-                items.append(np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB")))
-                labels.append(label)
-    return Vectors(encoder(items), np.array(labels), encoder.head)
-
-
-def drawn(name: str) -> Vectors:
-    """A set of drawings, in the keys of the package's weights."""
-    examples = drawings.prepared(name).splits["test"]
-    keys = FewShotClassifier().blank()._opened.embedded(examples.x)
-    labels = np.repeat(np.array(examples.names), examples.counts)
-    return Vectors(keys, labels, DRAWINGS, inputs=examples.x)
 
 
 class Centroid:
@@ -214,7 +152,8 @@ def measured(
     learners["logistic"] = Logistic
     if data.inputs is not None:
         learners |= {"network": Network, "hog": Logistic}
-        hog = torch.from_numpy(drawings.hog(data.inputs[:, 0].numpy() / 255)).float()
+        if "hog" in (models or learners):
+            hog = torch.from_numpy(drawings.hog(data.inputs[:, 0].numpy() / 255)).float()
     found: dict[str, list[list[float]]] = {model: [] for model in models or learners}
     for _ in range(tasks):
         chosen = rng.permutation(classes)[:way]
@@ -228,27 +167,39 @@ def measured(
             x = {"network": data.inputs, "hog": hog if model == "hog" else None}.get(model, data.x)
             assert x is not None
             foreign = x[unknown] if data.unknown is None else data.unknown[unknown]
-            started = time.perf_counter()
+            started = time.process_time()
             answer = learners[model](x[support], y, way)
             scores, sure = answer(x[query])
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
             right = float((scores.argmax(-1) == truth).double().mean())
             found[model].append([right, auroc(sure, answer(foreign)[1]) if len(unknown) else float("nan"), seconds])
-    return {
-        "set": name,
-        "way": way,
-        "shot": shot,
-        "tasks": tasks,
-        "models": {model: _summary(rows, found["logistic"]) for model, rows in found.items()},
-    }
+    about = {"set": name, "way": way, "shot": shot, "tasks": tasks}
+    return compared(about | {"models": {model: _summary(rows) for model, rows in found.items()}})
 
 
-def _summary(rows: list[list[float]], logistic: list[list[float]]) -> dict[str, Any]:
+def compared(row: dict[str, Any], earlier: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A row with each model's mean difference from logistic regression, task by task.
+
+    Args:
+        row: What was measured.
+        earlier: The content of an earlier file. Models that were not measured again are taken from it.
+    """
+    for old in earlier["rows"] if earlier is not None else ():
+        if all(old[key] == row[key] for key in ("set", "way", "shot", "tasks")):
+            kept = {model: {"commit": earlier["commit"]} | found for model, found in old["models"].items()}
+            row = row | {"models": kept | row["models"]}
+    if "logistic" in row["models"]:
+        other = np.array(row["models"]["logistic"]["accuracies"])
+        for found in row["models"].values():
+            found["over_logistic"] = summarise((np.array(found["accuracies"]) - other).tolist())
+    return row
+
+
+def _summary(rows: list[list[float]]) -> dict[str, Any]:
     accuracy, unknown, seconds = zip(*rows, strict=True)
-    ahead = [own[0] - other[0] for own, other in zip(rows, logistic, strict=True)]
     summary: dict[str, Any] = {
+        "commit": commit(),
         "accuracy": summarise(list(accuracy)),
-        "over_logistic": summarise(ahead),
         "seconds": float(np.median(seconds)),
         "accuracies": [round(a, 6) for a in accuracy],
     }
@@ -263,18 +214,14 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
     return float(((k > u).double() + (k == u).double() / 2).mean())
 
 
-def sets(names: list[str], folder: Path | None) -> dict[str, Vectors]:
-    """The sets with these names."""
-    makers: dict[str, Callable[[], Vectors]] = {"intents": intents, "photographs": lambda: photographs(folder)}
-    return {name: makers[name]() if name in makers else drawn(name) for name in names}
-
-
 def main() -> None:
     """Measure and print. Write a file if the command asks for one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = ("intents", "photographs", *drawings.SETS)
     parser.add_argument("--sets", nargs="+", choices=known, default=list(known), help="default: all")
     parser.add_argument("--folder", type=Path, help="your own photographs, one folder per class")
+    every = ("csn", "nearest", "centroid", "ridge", "logistic", "network", "hog")
+    parser.add_argument("--models", nargs="+", choices=every, help="only measure these models (default: all)")
     parser.add_argument("--tasks", type=int, help="tasks of each setting (default: 60 of 5 ways, fewer of more ways)")
     parser.add_argument("--time", action="store_true", help="only time the head, on vectors like those of sentences")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
@@ -285,6 +232,8 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
+    again = options.models and options.out and options.out.exists()
+    earlier = json.loads(options.out.read_text(encoding="utf-8")) if again else None
     if options.time:
         rows = [timed(n, m) for n, m in ((20, 100), (10_000, 1))]
         Console().print(*rows, sep="\n")
@@ -293,7 +242,8 @@ def main() -> None:
         for way, shot in SETTINGS:
             if way > classes or (way == 0 and (data.inputs is not None or classes in TASKS)):
                 continue
-            rows.append(measured(name, data, way, shot, options.tasks or TASKS[way]))
+            row = measured(name, data, way, shot, options.tasks or TASKS[way], options.models)
+            rows.append(compared(row, earlier))
             Console(width=150).print(shown(rows[-1]))
     if options.out:
         about = {"queries": QUERIES, "rows": rows} | origin("python benchmarks/encoders.py")
@@ -347,9 +297,8 @@ def shown(row: dict[str, Any]) -> Table:
     title = f"{row['set']}, {row['way']}-way {row['shot']}-shot, {row['tasks']} tasks"
     table = Table("model", "accuracy", "over logistic", "unknown (AUROC)", "seconds", title=title)
     for model, found in row["models"].items():
-        cells = [
-            f"{100 * mean:.2f} ± {100 * interval:.2f}" for mean, interval in (found["accuracy"], found["over_logistic"])
-        ]
+        shares = (found["accuracy"], found.get("over_logistic", (float("nan"), float("nan"))))
+        cells = [f"{100 * mean:.2f} ± {100 * interval:.2f}" for mean, interval in shares]
         table.add_row(
             model, *cells, f"{100 * found['unknown'][0]:.1f}" if "unknown" in found else "", f"{found['seconds']:.4f}"
         )

@@ -29,7 +29,8 @@ from csn.classifier.heads import LogisticHead
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
 from csn.engine.origin import origin
-from encoders import QUERIES, SEED, auroc, sentences
+from encoded_sets import sentences
+from encoders import QUERIES, SEED, auroc
 
 PAIRS, BATCH, RATE, WARM_UP = 20, 16, 2e-5, 0.1
 UNKNOWN = 40

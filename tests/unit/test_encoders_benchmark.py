@@ -31,7 +31,7 @@ def test_models_that_differ_in_nothing_but_their_head_see_the_same_tasks():
     assert models.keys() == {"csn", "nearest", "centroid", "ridge", "logistic"}
     assert all(models[m]["accuracy"].mean > 0.8 for m in models)
     assert models["logistic"]["over_logistic"].mean == 0
-    assert models["csn"]["unknown"].mean == models["centroid"]["unknown"].mean > 0.6  # the same cosines
+    assert models["csn"]["unknown"].mean > models["centroid"]["unknown"].mean > 0.6
     one = encoders.measured("made up", data, 4, 1, 6)["models"]
     assert one["nearest"]["accuracies"] == one["centroid"]["accuracies"]
     assert models["csn"]["seconds"] < models["logistic"]["seconds"]

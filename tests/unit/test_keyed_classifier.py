@@ -88,6 +88,7 @@ def test_any_sequence_of_learning_and_forgetting_equals_never_having_seen(steps:
     never = FewShotClassifier(encoder=None, head=head).fit(x[kept], y[kept])
     assert classifier.predict_proba(x).tobytes() == never.predict_proba(x).tobytes()
     assert classifier.similarity(x).tobytes() == never.similarity(x).tobytes()
+    assert classifier.memory_.held_out_similarity.tobytes() == never.memory_.held_out_similarity.tobytes()
 
 
 def test_what_the_package_ships_reads_its_keys_with_the_same_head_and_forgets_exactly() -> None:
@@ -136,15 +137,49 @@ def test_neighbours_and_embeddings() -> None:
 def test_the_threshold_of_the_task_itself_by_hand() -> None:
     x, y = blobs()
     classifier = FewShotClassifier(encoder=None, unknown_threshold="own").fit(x, y)
-    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     own = []
-    for i in range(len(x)):
-        mean = sum(unit[j] for j in range(len(x)) if y[j] == y[i] and j != i)
-        own.append(unit[i] @ mean / np.linalg.norm(mean))
+    for fold in range(5):  # the examples of a class are neighbours: 0 to 4, 5 to 9 ...
+        out = np.arange(len(x)) % 5 == fold
+        own.extend(FewShotClassifier(encoder=None).fit(x[~out], y[~out]).similarity(x[out]))
     assert classifier.threshold() == pytest.approx(np.quantile(own, 0.1))
+    alone = np.append(y[:-1], "z")  # the only example of z is never held out
+    alone_too = FewShotClassifier(encoder=None).fit(x, alone)
+    assert len(alone_too.memory_.held_out_similarity) == len(x) - 1
     opposite = -x.mean(0, keepdims=True)
     assert classifier.predict(np.concatenate([x[:1], opposite])).tolist() == [y[0], None]
     assert classifier.explain(opposite)[0].label is None
+
+
+def test_the_similarity_by_hand() -> None:
+    """The best class's cosine plus its shift, less half of the mean of the other classes."""
+    x, y = blobs(way=3)
+    query = blobs(way=3, seed=1)[0][:4]
+    options, classifier = HeadOptions(), FewShotClassifier(encoder=None).fit(x, y)
+    values = classifier.memory_.task.values.numpy()
+    unit, asked = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (x, query))
+    for q, found in zip(asked, classifier.similarity(query), strict=True):
+        fits = []
+        for c, label in enumerate("abc"):
+            mean = unit[y == label].sum(0)
+            shift = sum(np.exp(options.sharpness * (k @ q - 1)) * v[c] for k, v in zip(unit, values, strict=True))
+            fits.append(q @ mean / np.linalg.norm(mean) + shift / options.scale)
+        best, *others = sorted(fits, reverse=True)
+        assert found == pytest.approx(best - sum(others) / 2 / 2)
+    assert FewShotClassifier(encoder=None).fit(x[:1], y[:1]).similarity(x[:1])[0] == pytest.approx(1)  # no other class
+
+
+def test_a_number_of_an_earlier_score_is_replaced_with_a_warning(tmp_path: Path) -> None:
+    x, y = blobs()
+    FewShotClassifier(encoder=None, unknown_threshold=0.31).fit(x, y).save(tmp_path / "task.csn")
+    assert FewShotClassifier.load(tmp_path / "task.csn").threshold() == 0.31
+    tensors, about = load_checkpoint(tmp_path / "task.csn")
+    del about["unknown_score"]
+    save_checkpoint(tmp_path / "older.csn", tensors, about)
+    with pytest.warns(UserWarning, match=r'older.csn was made by an earlier csn.*0.31.*"own" is used instead'):
+        older = FewShotClassifier.load(tmp_path / "older.csn")
+    assert older.unknown_threshold == "own"
+    older.save(tmp_path / "newer.csn")
+    assert FewShotClassifier.load(tmp_path / "newer.csn").unknown_threshold == "own"
 
 
 def test_one_example_a_class_has_no_threshold_of_its_own() -> None:

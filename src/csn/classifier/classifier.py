@@ -160,9 +160,10 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         return threshold_of(self, getattr(self, "memory_", None))
 
     def similarity(self, X: Any) -> np.ndarray:
-        """(m,) the best cosine between each input's key and the mean key of a class. `unknown_threshold` applies to it.
+        """(m,) how well each input fits its best class. `unknown_threshold` applies to it.
 
-        A learner that answers by itself compares the input's key with each remembered key instead.
+        The cosine to the mean key of that class plus the head's shift, less half of the mean over the other classes. A
+        learner that answers by itself compares the input's key with each remembered key instead.
         """
         memory, prepared = self._queries(X)
         return memory.similarity(self._opened.queries(prepared.inputs)).numpy()

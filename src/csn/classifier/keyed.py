@@ -6,6 +6,7 @@ it has. `m` queries, `n` remembered examples, `d` numbers in a key, `C` classes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,8 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csn.classifier.heads import Head
+from csn.core.repeated import CSNHead
 
 Embed = Callable[[Tensor], Tensor]
+OTHERS = 0.5  # the weight of the other classes in `similarity`, chosen on validation classes
+FOLDS, FEW = 5, 1000  # parts of a memory for `held_out_similarity`; a memory of more than FEW examples has two
 
 
 class KeyMemory:
@@ -132,8 +136,18 @@ class KeyMemory:
         return self.logits(queries).double().log_softmax(-1)
 
     def similarity(self, queries: Tensor) -> Tensor:
-        """(m,) the largest cosine between each query and a class mean. Neither is centred."""
-        return (self._units(queries) @ F.normalize(self._sums, dim=-1).T).amax(-1)
+        """(m,) how well each query fits its best class, less half of how well it fits the other classes on average.
+
+        A query fits a class by the cosine to its mean plus the head's shift. Neither is centred. If the head has no
+        such shifts, the cosine alone counts.
+        """
+        fits = None
+        if isinstance(self.head, CSNHead) and len(self.order) > 1:
+            fits = self.head.shifted_cosines(self._like_keys(queries), self.task)
+        if fits is None:
+            fits = self._units(queries) @ F.normalize(self._sums, dim=-1).T
+        best, others = fits.amax(-1), max(1, len(self.order) - 1)
+        return best - OTHERS * (fits.sum(-1) - best) / others
 
     def nearest(self, queries: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines and indices of the most similar examples, most similar first: (m, count) each."""
@@ -151,8 +165,21 @@ class KeyMemory:
         found = [self.head.pushes(query, self.task, c) for query, c in zip(queries, best, strict=True)]
         return [{} if pushes is None else dict(enumerate(pushes.tolist())) for pushes in found]
 
-    def same_class_similarity(self) -> np.ndarray:
-        """For every example of a class with two or more: its cosine to the mean of the class's other examples."""
-        others = self._sums[self.numbers] - self._unit
-        shared = (self.numbers.bincount() > 1)[self.numbers]
-        return (F.normalize(others, dim=-1) * self._unit).sum(-1)[shared].numpy()
+    @cached_property
+    def held_out_similarity(self) -> np.ndarray:
+        """For every example of a class with two or more: its similarity to a memory without it.
+
+        The examples of each class are dealt out to `FOLDS` parts. Each part is compared with a memory of the others.
+        """
+        folds = FOLDS if len(self) <= FEW else 2
+        seen: Counter[int] = Counter()
+        part = []
+        for c in self.numbers.tolist():
+            part.append(seen[c] % folds)
+            seen[c] += 1
+        found = []
+        for fold in range(min(folds, max(seen.values(), default=0))):
+            out = [i for i, c in enumerate(self.numbers.tolist()) if part[i] == fold and seen[c] > 1]
+            rest = self.kept(set(range(len(self))) - set(out))
+            found.append(rest.similarity(self.keys[out]).numpy())
+        return np.concatenate(found) if found else np.empty(0)

@@ -38,17 +38,23 @@ def open_shipped(name: str) -> tuple[FewShotLearner[Any], InputSpec]:
         return _open(path, None)
 
 
-def shipped_threshold(name: str, shots: int = 1) -> float:
+def shipped_threshold(name: str, shots: int = 1, *, head: bool = False) -> float:
     """The calibrated similarity below which a packaged model should answer unknown.
 
     Args:
         name: Name of the model.
         shots: Examples per class. More examples bring the best of them closer to a known drawing, so the threshold
-            depends on this number. The one calibrated for the largest number up to `shots` is used.
+            depends on this number.
+        head: Whether a head answers from the model's keys. Otherwise the model's own layers answer.
     """
     with _shipped(name) as path:
-        found = load_checkpoint(path)[1]["unknown_thresholds"]
-    return float(found[str(max(int(shot) for shot in found if int(shot) <= max(shots, 1)))])
+        found = load_checkpoint(path)[1]["head_thresholds" if head else "unknown_thresholds"]
+    return for_shots({int(shot): float(threshold) for shot, threshold in found.items()}, shots)
+
+
+def for_shots(thresholds: dict[int, float], shots: int) -> float:
+    """The threshold that was calibrated for the largest number of examples per class up to `shots`."""
+    return thresholds[max(shot for shot in thresholds if shot <= max(shots, 1))]
 
 
 def shipped_run(name: str, *, attention: str | None = None) -> TrainedRun:

@@ -175,7 +175,8 @@ class Remembered:
             asked = [network(part.to(self.device)) for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
         return torch.cat([F.normalize(part, dim=-1) @ keys.T for part in asked]).amax(-1).cpu()
 
-    def same_class_similarity(self) -> np.ndarray:
+    @property
+    def held_out_similarity(self) -> np.ndarray:
         """For every example of a class with two or more: the largest cosine to another example of its class."""
         keys, numbers = self._keys(), torch.tensor(self._numbers)
         other = (numbers[:, None] == numbers[None, :]).fill_diagonal_(False)

@@ -18,6 +18,7 @@ from csn.classifier.unknown import threshold_of
 from csn.learner import FewShotLearner, InputSpec
 
 NAMED = ("drawings", "text", "photos", "vectors")
+SCORE = "shifted cosines"  # the kind of similarity that the unknown_threshold of a task with a head applies to
 
 
 def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
@@ -38,22 +39,34 @@ def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
         about |= {"way": source.learner.way, "input": list(source.spec.shape)}
     if isinstance(memory, Remembered):
         return TaskFile(torch.stack(memory.inputs), None, list(memory.labels), memory.first_rows(), about)
-    about["head"] = classifier.head or "csn"
+    about["head"], about["unknown_score"] = classifier.head or "csn", SCORE
     about["encoder"] = encoder if isinstance(encoder, str) and encoder in NAMED else "own"
     inputs = torch.stack(memory.inputs) if memory.inputs else None
     return TaskFile(inputs, memory.keys, list(memory.labels), [], about)
 
 
+def threshold_in(path: Any, task: TaskFile) -> float | str | None:
+    """The `unknown_threshold` of a file. A number for a score that csn no longer has is replaced, with a warning."""
+    about = task.about
+    threshold: Any = about.get("unknown_threshold")
+    if isinstance(threshold, bool) or not (threshold in (None, "own") or isinstance(threshold, float | int)):
+        raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
+    if task.keys is None or about.get("unknown_score") == SCORE or not isinstance(threshold, float | int):
+        return threshold  # type: ignore[no-any-return]
+    ours = about.get("made_with") in ("model", "encoder") and about.get("encoder") in ("drawings", "text", "photos")
+    instead = "calibrated" if ours else "own"
+    warnings.warn(
+        f"{path} was made by an earlier csn: its unknown_threshold {threshold:.2f} was a cosine to class means. "
+        f'unknown_threshold="{instead}" is used instead. Set your own number with set_params, and save the task again',
+        stacklevel=4,
+    )
+    return instead
+
+
 def parameters(path: Any, task: TaskFile, run: Any, learner: Any, encoder: Any) -> dict[str, Any]:
     """The parameters of the classifier that a file was made with."""
     about = task.about
-    name, threshold, head = about.get("model"), about.get("unknown_threshold"), about.get("head")
-    if (
-        threshold is not None
-        and threshold != "own"
-        and (isinstance(threshold, bool) or not isinstance(threshold, float | int))
-    ):
-        raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
+    name, threshold, head = about.get("model"), threshold_in(path, task), about.get("head")
     if head not in HEADS and not (head is None and task.keys is None):
         raise ValueError(f"{path} does not hold a whole task: its head is {head!r}")
     found: dict[str, Any] = {"run": run, "learner": learner, "unknown_threshold": threshold}

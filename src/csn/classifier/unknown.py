@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from csn.classifier.parameters import Parameters
-from csn.classifier.pretrained import shipped_threshold
+from csn.classifier.pretrained import for_shots, shipped_threshold
 from csn.classifier.sources import Memory
 
 LOST = 0.1  # share of the task's own examples that the own threshold would call unknown
 LEAST = 4  # a task gets its own threshold from this many examples that share their class with another
-# Both keep 95 % of the known inputs at 5-way 1-shot, on the data that the heads' scalars were chosen on.
-SHIPPED = {"text": 0.25, "photos": 0.38}
+# By examples per class. Each keeps 95 % of the known inputs of 5-way tasks (benchmarks/unknown.py --thresholds).
+SHIPPED = {
+    "text": {1: 0.217, 2: 0.324, 5: 0.393, 10: 0.46},
+    "photos": {1: 0.217, 2: 0.277, 5: 0.325, 10: 0.364},
+}
 
 
 def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
@@ -36,9 +39,9 @@ def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
 
 
 def own_threshold(classifier: Parameters, memory: Memory | None) -> float | None:
-    """A quantile of the similarities within the task's classes. With one example per class, the shipped threshold."""
+    """A quantile of the task's held-out similarities. With one example per class, the shipped threshold."""
     if memory is not None and has_own_threshold(memory):
-        return float(np.quantile(memory.same_class_similarity(), LOST))
+        return float(np.quantile(memory.held_out_similarity, LOST))
     try:
         shipped = _calibrated(classifier, memory)
     except ValueError:
@@ -63,14 +66,18 @@ def has_own_threshold(memory: Memory) -> bool:
 
 
 def _calibrated(classifier: Parameters, memory: Memory | None) -> float:
-    """The threshold shipped with the weights, for the median number of examples per class."""
+    """The threshold shipped with the weights, for the median number of examples per class.
+
+    Heads without shifts have that of one example, which keeps more of their known inputs.
+    """
     encoder = classifier.encoder
+    counts = Counter(memory.labels).values() if memory is not None else ()
+    shots = int(np.median(list(counts) or [1])) if classifier.head not in ("centroid", "logistic") else 1
     if classifier.run is None and classifier.learner is None and isinstance(encoder, str):
         if encoder in SHIPPED:
-            return SHIPPED[encoder]
+            return for_shots(SHIPPED[encoder], shots)
         if encoder == "drawings":
-            shots = Counter(memory.labels).values() if memory is not None else ()
-            return shipped_threshold(classifier.model, int(np.median(list(shots) or [1])))
+            return shipped_threshold(classifier.model, shots, head=classifier.head != "learner")
     raise ValueError(
         "unknown_threshold='calibrated' works only with the package's own weights: use 'own', or find a number with "
         "csn.classifier.thresholds.calibrate_unknown"

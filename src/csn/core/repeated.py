@@ -121,6 +121,15 @@ class CSNHead:
             logits += self._kernel(queries, memory.keys) @ memory.values
         return logits / options.temperature
 
+    def shifted_cosines(self, queries: Tensor, memory: HeadMemory) -> Tensor | None:
+        """The logits in units of a cosine: cosines to the class means plus what the passes add, (m, d) -> (m, C).
+
+        None for a centred task, whose cosines say nothing about inputs of other classes.
+        """
+        if bool(memory.centre.any()):
+            return None
+        return self.predict(queries, memory) * (self.options.temperature / self.options.scale)
+
     @torch.no_grad()
     def pushes(self, query: Tensor, memory: HeadMemory, c: int) -> Tensor:
         """How far each example moves the logit of class c above the mean of all logits: (d,) -> (n,).

@@ -176,7 +176,7 @@ class Prediction(BaseModel):
     """The answer for an input. label is null if the input is unknown: its `similarity` is below the threshold."""
 
     label: str | None
-    similarity: float = Field(description="largest cosine between the input's key and the memory")
+    similarity: float = Field(description="how well the input fits its best class")
     probabilities: list[ClassProbability] = Field(description="one per class, largest first; they sum to one")
 
     @staticmethod

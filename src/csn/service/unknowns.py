@@ -17,7 +17,7 @@ def default_threshold(classifier: FewShotClassifier) -> float | None:
     is None for a model without keys.
     """
     if classifier.run is None and classifier.learner is None:
-        return shipped_threshold(classifier.model)
+        return shipped_threshold(classifier.model, head=classifier.head != "learner")
     opened = classifier.blank()
     if not opened.learner_.attends or opened.input_.shape != (1, 28, 28):
         return None

@@ -1,0 +1,103 @@
+"""Sets of sentences, photographs and drawings in the vectors of csn's encoders, for benchmarks.
+
+intents: sentences of domains of CLINC150. photographs: classes of tiny_imagenet_fewshot. alphabets: Omniglot. Their
+validation parts are what csn's scalars and thresholds were chosen on. digits, glyphs and doodles: see drawings.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+import drawings
+from csn.classifier.classifier import FewShotClassifier
+from csn.classifier.encoders.encoder import Encoder, named
+from csn.classifier.opening import DRAWINGS
+from csn.cli.inputs import labelled_files
+from csn.core.repeated import HeadOptions
+from csn.data.fetch import data_dir
+from csn.data.registry import load_data
+from csn.data.source import Split
+
+SENTENCES, OUT_OF_SCOPE, PHOTOGRAPHS = 60, 300, 40  # of a class; in all; of a class
+DOMAINS = {
+    "val": ("auto_and_commute", "banking", "credit_cards", "home", "kitchen_and_dining"),
+    "test": ("travel", "utility", "work"),
+}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A set in an encoder's vectors (n, d), with labels (n,). unknown: vectors of no class; inputs: of drawings."""
+
+    x: Tensor
+    y: np.ndarray
+    head: HeadOptions
+    unknown: Tensor | None = None
+    inputs: Tensor | None = None
+
+
+def intents(encoder: Encoder | None = None, split: Split = "test") -> Vectors:
+    """Domains of CLINC150."""
+    encoder = encoder or named("text", "cpu")
+    texts, labels, out = sentences(split)
+    return Vectors(encoder(texts), np.array(labels), encoder.head, encoder(out))
+
+
+def sentences(split: Split = "test") -> tuple[list[str], list[str], list[str]]:
+    """The sentences of some domains, their intents, and sentences out of scope."""
+    with gzip.open(data_dir() / "clinc150" / "clinc150.csv.gz", "rt", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    texts: list[str] = []
+    labels: list[str] = []
+    for label in sorted({row["label"] for row in rows if row["domain"] in DOMAINS[split]}):
+        own = [row["text"] for row in rows if row["label"] == label][:SENTENCES]
+        texts, labels = texts + own, labels + [label] * len(own)
+    return texts, labels, [row["text"] for row in rows if row["split"] == f"oos_{split}"][:OUT_OF_SCOPE]
+
+
+def photographs(folder: Path | None, encoder: Encoder | None = None, split: Split = "test") -> Vectors:
+    """Classes of tiny_imagenet_fewshot, or a folder of folders."""
+    from PIL import Image
+
+    encoder = encoder or named("photos", "cpu")
+    if folder is not None:
+        files = labelled_files(folder)
+        return Vectors(encoder([path for path, _ in files]), np.array([label for _, label in files]), encoder.head)
+    items, labels = [], []
+    with zipfile.ZipFile(data_dir() / "tiny_imagenet_fewshot" / f"{split}.zip") as archive:
+        names = sorted(name for name in archive.namelist() if name.endswith(".JPEG"))
+        for label in sorted({name.split("/")[-2] for name in names}):
+            for name in [name for name in names if name.split("/")[-2] == label][:PHOTOGRAPHS]:
+                items.append(np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB")))
+                labels.append(label)
+    return Vectors(encoder(items), np.array(labels), encoder.head)
+
+
+def drawn(name: str) -> Vectors:
+    """A set of drawings, in the keys of the package's weights."""
+    examples = drawings.prepared(name).splits["test"]
+    keys = FewShotClassifier().blank()._opened.embedded(examples.x)
+    labels = np.repeat(np.array(examples.names), examples.counts)
+    return Vectors(keys, labels, DRAWINGS, inputs=examples.x)
+
+
+def alphabets(split: Split = "test") -> Vectors:
+    """Characters of Omniglot's alphabets, in the keys of the package's weights."""
+    examples = load_data("omniglot-background").splits[split]
+    keys = FewShotClassifier().blank()._opened.embedded(examples.x)
+    return Vectors(keys, np.repeat(np.array(examples.names), examples.counts), DRAWINGS)
+
+
+def sets(names: list[str], folder: Path | None) -> dict[str, Vectors]:
+    """The sets by their names."""
+    makers: dict[str, Callable[[], Vectors]] = {"intents": intents, "photographs": lambda: photographs(folder)}
+    return {name: makers[name]() if name in makers else drawn(name) for name in names}
