@@ -12,6 +12,7 @@ import torch
 from csn.core.repeated import HeadOptions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import encoded_sets
 import encoders
 
 
@@ -31,7 +32,7 @@ def test_models_that_differ_in_nothing_but_their_head_see_the_same_tasks():
     assert models.keys() == {"csn", "nearest", "centroid", "ridge", "logistic"}
     assert all(models[m]["accuracy"].mean > 0.8 for m in models)
     assert models["logistic"]["over_logistic"].mean == 0
-    assert models["csn"]["unknown"].mean > models["centroid"]["unknown"].mean > 0.6
+    assert all(models[m]["unknown"].mean > 0.85 for m in models)
     one = encoders.measured("made up", data, 4, 1, 6)["models"]
     assert one["nearest"]["accuracies"] == one["centroid"]["accuracies"]
     assert models["csn"]["seconds"] < models["logistic"]["seconds"]
@@ -65,6 +66,8 @@ def test_a_folder_of_photographs_of_ones_own(tmp_path):
         (tmp_path / label).mkdir()
         for i in range(3):
             Image.new("RGB", (8, 8), (i, 0, 255 * (label == "a"))).save(tmp_path / label / f"{i}.png")
-    data = encoders.photographs(tmp_path, Encoder(lambda items: [[len(item.name), 1] for item in items], kind="photos"))
+    data = encoded_sets.photographs(
+        tmp_path, Encoder(lambda items: [[len(item.name), 1] for item in items], kind="photos")
+    )
     assert data.x.shape == (6, 2)
     assert data.y.tolist() == ["a"] * 3 + ["b"] * 3

@@ -52,7 +52,7 @@ def threshold_in(path: Any, task: TaskFile) -> float | str | None:
     if isinstance(threshold, bool) or not (threshold in (None, "own") or isinstance(threshold, float | int)):
         raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
     if task.keys is None or about.get("unknown_score") == SCORE or not isinstance(threshold, float | int):
-        return threshold  # type: ignore[no-any-return]
+        return threshold
     ours = about.get("made_with") in ("model", "encoder") and about.get("encoder") in ("drawings", "text", "photos")
     instead = "calibrated" if ours else "own"
     warnings.warn(
