@@ -112,7 +112,10 @@ def _cost(seeds: Sequence[Result]) -> str:
 
 
 def _minutes(seeds: Sequence[Result]) -> str:
-    return f"{_span(round(each.content['trained']['seconds_in_all'] / 60) for each in seeds)} min"
+    seconds = [each.content["trained"]["seconds_in_all"] for each in seeds]
+    if max(seconds) < 60:
+        return f"{_span(round(each) for each in seconds)} s"
+    return f"{_span(round(each / 60) for each in seconds)} min"
 
 
 def _span(numbers: Iterable[int]) -> str:
