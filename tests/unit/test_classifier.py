@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from csn.baselines.nearest import NearestNeighbour
 from csn.building import build
+from csn.classifier import sources
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.pretrained import fingerprint
 from csn.classifier.thresholds import calibrate_on_tasks
@@ -294,6 +296,25 @@ def test_explain_names_the_examples_and_their_weights(drawings):
     assert classifier.explain_figure(x[:2], title="why").axes
     with pytest.raises(ValueError, match="no attention"):
         FewShotClassifier(learner=NearestNeighbour(WAY)).fit(x, y).explain(x)
+
+
+def test_an_explanation_without_sources_has_the_same_answer(drawings):
+    x, y = drawings
+    for classifier in (FewShotClassifier(unknown_threshold=0.5), FewShotClassifier(learner=cnn())):
+        classifier.fit(x[:15], y[:15])
+        full = classifier.explain(x[:20])
+        assert classifier.explain(x[:20], sources=False) == [replace(found, sources=()) for found in full]
+        assert all(found.sources for found in full)
+
+
+def test_only_files_need_the_name_of_the_weights(drawings, monkeypatch, tmp_path):
+    """It takes a third of the time of a fit: every weight is read."""
+    x, y = drawings
+    monkeypatch.setattr(sources, "fingerprint", lambda learner: pytest.fail("the weights were read"))
+    classifier = FewShotClassifier().fit(x[:5], y[:5])
+    classifier.partial_fit(x[5:6], y[5:6]).forget(indices=0).explain(x[:1])
+    with pytest.raises(pytest.fail.Exception, match="the weights were read"):
+        classifier.save(tmp_path / "task.csn")
 
 
 def test_what_is_like_nothing_remembered_is_unknown(drawings):

@@ -27,21 +27,24 @@ def answered(memory: Memory, prepared: Prepared, queries: Tensor, threshold: flo
     return answers
 
 
-def explanations(memory: Memory, prepared: Prepared, queries: Tensor, threshold: float | None) -> list[Explanation]:
-    """For each query: the answer, and how far each example pushed it."""
-    of_classes, all_pushes = probabilities(memory, queries), memory.pushes(queries)
+def explanations(
+    memory: Memory, prepared: Prepared, queries: Tensor, threshold: float | None, *, sources: bool = True
+) -> list[Explanation]:
+    """For each query: the answer, and how far each example pushed it unless `sources` are left out."""
+    of_classes = probabilities(memory, queries)
+    all_pushes: list[dict[int, float]] = memory.pushes(queries) if sources else [{} for _ in queries]
     similarity, names = memory.similarity(queries).tolist(), class_array(memory.labels).tolist()
     found = []
-    for i, (row, pushes) in enumerate(zip(of_classes, all_pushes, strict=True)):
+    for i, (values, pushes) in enumerate(zip(of_classes, all_pushes, strict=True)):
         known = threshold is None or (similarity[i] >= threshold and not prepared.foreign[i])
         weights = weights_of(pushes)
-        sources = [Source(j, memory.labels[j], weights[j], push, memory.names[j]) for j, push in pushes.items()]
+        rows = [Source(j, memory.labels[j], weights[j], push, memory.names[j]) for j, push in pushes.items()]
         found.append(
             Explanation(
-                names[int(row.argmax())] if known else None,
-                dict(zip(names, row.tolist(), strict=True)),
+                names[int(values.argmax())] if known else None,
+                dict(zip(names, values.tolist(), strict=True)),
                 similarity[i],
-                tuple(sorted(sources, key=lambda source: (-source.weight, -source.push))),
+                tuple(sorted(rows, key=lambda source: (-source.weight, -source.push))),
             )
         )
     return found

@@ -168,14 +168,19 @@ class FewShotClassifier(ClassifierMixin, Remembering):
         memory, prepared = self._queries(X)
         return memory.similarity(self._opened.queries(prepared.inputs)).numpy()
 
-    def explain(self, X: Any) -> list[Explanation]:
+    def explain(self, X: Any, *, sources: bool = True) -> list[Explanation]:
         """For each input: the answer, and the remembered examples with their influence on it.
 
         A learner that answers by itself reports attention (eq. 3), taken from the last match of a tournament. Logistic
         regression reports no examples.
+
+        Args:
+            X: The inputs.
+            sources: Whether to report the examples. Without them, the answer takes less time.
         """
         memory, prepared = self._queries(X)
-        return explanations(memory, prepared, self._opened.queries(prepared.inputs), threshold_of(self, memory))
+        queries = self._opened.queries(prepared.inputs)
+        return explanations(memory, prepared, queries, threshold_of(self, memory), sources=sources)
 
     def explain_figure(self, X: Any, *, title: str = "") -> Figure:
         """A picture of `explain` for drawings: one row per input, with the examples that decided the answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,7 +66,11 @@ class LearnerSource:
 
     def __init__(self, learner: FewShotLearner[Any], spec: InputSpec | None) -> None:
         self.learner, self.spec = learner, spec
-        self.fingerprint = fingerprint(learner)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What names the learner in task files. It is computed when it is first needed: it reads every weight."""
+        return fingerprint(self.learner)
 
     def prepared(self, X: Any, check: Checks) -> Prepared:
         """X as the learner takes it. A learner without an input spec adopts the shape of the first X."""

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from csn import __version__
+from csn.classifier.explanation import Explanation
 from csn.service import samples, schemas
 from csn.service.bodies import Sent, file_body, input_body
 from csn.service.classroom import PHONE, Classroom
@@ -157,7 +158,11 @@ def _add_recognition(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
     async def predict(request: Request, task: str) -> schemas.Prediction:
         """Recognise an input."""
         sent = await Sent.of(request)
-        found, _ = await workers.run(lambda: tasks.explain(task, sent.input(tasks.kind(task), tasks.limits)))
+
+        def work() -> Explanation:
+            return tasks.explain(task, sent.input(tasks.kind(task), tasks.limits), sources=False)[0]
+
+        found = await workers.run(work)
         return schemas.Prediction(**schemas.Prediction.parts(found))
 
     @api.post("/tasks/{task}/explain", tags=["recognise"], openapi_extra=input_body(schemas.Input))

@@ -93,12 +93,12 @@ def name_of(example: Example) -> str | None:
     return None if is_picture(example.picture) else example.picture.decode() or None
 
 
-def explained(classifier: FewShotClassifier, item: Any) -> Explanation:
+def explained(classifier: FewShotClassifier, item: Any, *, sources: bool = True) -> Explanation:
     """The answer for an input. A task with too few examples for its own threshold uses the encoder's."""
     if classifier.unknown_threshold == "own" and not has_own_threshold(classifier.memory_):
         memory, classifier = classifier.memory_, classifier.blank()
         classifier.memory_, classifier.unknown_threshold = memory, "calibrated"
-    return classifier.explain([item])[0]
+    return classifier.explain([item], sources=sources)[0]
 
 
 def neurons_of(classifier: FewShotClassifier, item: Any) -> NeuronShift:
@@ -106,7 +106,7 @@ def neurons_of(classifier: FewShotClassifier, item: Any) -> NeuronShift:
     learner, labels = classifier.learner_, list(classifier.labels_)
     if not has_shifts(learner):
         raise ServiceError(409, "no_shifts", "this model shifts no neurons", "start the server with a CSN")
-    found = explained(classifier, item).probabilities
+    found = explained(classifier, item, sources=False).probabilities
     ranked = sorted(found, key=lambda label: -found[label])[: learner.way]
     chosen = sorted((i for i, label in enumerate(labels) if label in ranked), key=lambda i: ranked.index(labels[i]))
     query = prepare([item], classifier.input_)

@@ -150,13 +150,13 @@ class Tasks:
             self.store.save(record, [])
             return _copy(record)
 
-    def explain(self, task: str, item: Any) -> tuple[Explanation, Record]:
-        """The answer for an input, with the examples that decided it."""
+    def explain(self, task: str, item: Any, *, sources: bool = True) -> tuple[Explanation, Record]:
+        """The answer for an input, with the examples that decided it unless `sources` are left out."""
         with self._open(task) as live:
             if not live.record.examples:
                 raise _nothing_learned()
             try:
-                found = explained(live.classifier, item)
+                found = explained(live.classifier, item, sources=sources)
             except ValueError as error:
                 raise _unusable(live.record.kind, error) from error
             self.done[live.record.kind, "recognised" if found.label is not None else "unknown"] += 1
