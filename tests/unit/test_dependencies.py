@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +65,7 @@ def test_the_listing_names_licences_and_finds_what_is_known(tool, tmp_path, monk
     assert tool.main() == 0
     said = capsys.readouterr().out
     assert re.search(r"numpy +1\.0 +BSD", said)
-    assert "no advisories were given" in said
+    assert "Give --advisories to look for known vulnerabilities" in said
     known = json.loads(json.dumps(advisory(versions=["1.0"])).replace("Num_Py", "numpy"))
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         archive.writestr("X-1.json", json.dumps(known))
@@ -80,9 +81,28 @@ def test_what_is_needed_is_found_however_far_down(tool):
     assert "fastapi" not in tool.needed([]), "an extra that was not asked for"
 
 
+def pins(tool, python: str) -> dict[str, str]:
+    """The name and version of each line of constraints.txt that holds for a version of Python."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    wanted = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    chosen = [one for one in wanted if one.marker is None or one.marker.evaluate({"python_version": python})]
+    names = [tool.plain(one.name) for one in chosen]
+    assert len(names) == len(set(names)), "two versions for one Python"
+    return {name: str(one.specifier).removeprefix("==") for name, one in zip(names, chosen, strict=True)}
+
+
+def test_every_python_that_csn_names_has_a_version_of_each_package(tool):
+    project = (ROOT / "pyproject.toml").read_text()
+    pythons = re.findall(r"Programming Language :: Python :: (3\.\d+)", project)
+    assert pythons[0] == "3.10"
+    assert f'target-version = "py{pythons[0].replace(".", "")}"' in project
+    newest = set(pins(tool, pythons[-1]))
+    for python in pythons:
+        assert newest <= set(pins(tool, python)), f"Python {python} has packages without a version"
+
+
 def test_what_is_needed_is_pinned_and_every_hash_belongs_to_such_a_version(tool):
-    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
-    pinned = {tool.plain(name): version for name, version in pinned.items()}
+    pinned = pins(tool, "3.11")
     lines = [line for line in (ROOT / "constraints-hashes.txt").read_text().splitlines() if not line.startswith("#")]
     hashed = {}
     for line in lines:
