@@ -116,7 +116,7 @@ export function softmax(values) {
   return powers.map((power) => power / sum);
 }
 
-/** The convolution of one image as a matrix product: filters (outputs, taps) times pixels under the taps (taps, places). */
+/** The convolution of one image as a matrix product: filters (outputs, taps) times the pixels under them (places, taps). */
 function conv(step, [x], weights) {
   const { shape, data: weight } = weights[step.weight];
   const bias = weights[step.bias].data;
@@ -124,43 +124,51 @@ function conv(step, [x], weights) {
   const taps = weight.length / outputs;
   const out = tensor(step.shape);
   const places = out.data.length / outputs;
-  const seen = shifted(x, shape, step);
-  for (let o = 0; o < outputs; o++) {
-    const plane = out.data.subarray(o * places, (o + 1) * places).fill(bias[o]);
-    let tap = 0;
-    for (; tap + 8 <= taps; tap += 8) {
-      // Eight taps at once, so each place is read and written once for all eight.
-      const [a, b, c, d, e, f, g, h] = weight.subarray(o * taps + tap, o * taps + tap + 8);
-      const [s, t, u, v] = [tap * places, (tap + 1) * places, (tap + 2) * places, (tap + 3) * places];
-      const far = 4 * places;
-      for (let p = 0; p < places; p++) {
-        plane[p] +=
-          a * seen[s + p] + b * seen[t + p] + c * seen[u + p] + d * seen[v + p] +
-          e * seen[s + far + p] + f * seen[t + far + p] + g * seen[u + far + p] + h * seen[v + far + p];
+  const seen = under(x, shape, step);
+  const put = (at, p, sums) => sums.forEach((sum, n) => (out.data[(at + n) * places + p] = sum));
+  let o = 0;
+  for (; o + 4 <= outputs; o += 4) {
+    // Four filters at two places: eight sums stay in registers. No destructuring here, it takes as long as the products.
+    const w = o * taps, v = w + taps, u = v + taps, t = u + taps;
+    for (let p = 0; p < places; p += 2) {
+      const last = p + 1 === places;
+      const here = p * taps, next = last ? here : here + taps;
+      let a = bias[o], b = bias[o + 1], c = bias[o + 2], d = bias[o + 3];
+      let e = a, f = b, g = c, h = d;
+      for (let tap = 0; tap < taps; tap++) {
+        const one = seen[here + tap], other = seen[next + tap];
+        const k = weight[w + tap], l = weight[v + tap], m = weight[u + tap], n = weight[t + tap];
+        a += k * one; b += l * one; c += m * one; d += n * one;
+        e += k * other; f += l * other; g += m * other; h += n * other;
       }
+      put(o, p, [a, b, c, d]);
+      if (!last) put(o, p + 1, [e, f, g, h]);
     }
-    for (; tap < taps; tap++) {
-      const w = weight[o * taps + tap];
-      for (let p = 0, from = tap * places; p < places; p++, from++) plane[p] += w * seen[from];
+  }
+  for (; o < outputs; o++) {
+    for (let p = 0; p < places; p++) {
+      let sum = bias[o];
+      for (let tap = 0; tap < taps; tap++) sum += weight[o * taps + tap] * seen[p * taps + tap];
+      put(o, p, [sum]);
     }
   }
   return out;
 }
 
-/** The pixel under every tap at every output place: (inputs * tall * wide, rows * columns), 0 outside the image. */
-function shifted(x, [, inputs, tall, wide], step) {
+/** The pixel under every tap at every output place: (rows * columns, inputs * tall * wide), 0 outside the image. */
+function under(x, [, inputs, tall, wide], step) {
   const [, , height, width] = x.shape;
   const [, , rows, columns] = step.shape;
-  const seen = new Float32Array(inputs * tall * wide * rows * columns);
-  let at = 0;
-  for (let i = 0; i < inputs; i++) {
+  const taps = inputs * tall * wide;
+  const seen = new Float32Array(taps * rows * columns);
+  for (let i = 0, tap = 0; i < inputs; i++) {
     for (let ky = 0; ky < tall; ky++) {
-      for (let kx = 0; kx < wide; kx++, at += rows * columns) {
+      for (let kx = 0; kx < wide; kx++, tap++) {
         const [dy, dx] = [ky - step.padding, kx - step.padding];
         const [left, right] = [Math.max(0, -dx), Math.min(columns, width - dx)];
         for (let y = Math.max(0, -dy), last = Math.min(rows, height - dy); y < last; y++) {
           const from = (i * height + y + dy) * width + dx;
-          seen.set(x.data.subarray(from + left, from + right), at + y * columns + left);
+          for (let z = left, at = (y * columns + left) * taps + tap; z < right; z++, at += taps) seen[at] = x.data[from + z];
         }
       }
     }
