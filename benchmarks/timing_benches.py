@@ -194,7 +194,7 @@ print(json.dumps(own_peak(*json.loads(sys.argv[1]))))
 
 
 def peak_memory(bench: Bench, name: str, phase: str, *, threads: int) -> Peak:
-    """What a contender needs for two steps in a process of its own, so that nothing else counts."""
+    """The peak memory of a contender over two steps, in a separate process so that nothing else counts."""
     arguments = json.dumps([asdict(bench), name, phase, threads])
     command = [sys.executable, "-c", _IN_A_FRESH_PROCESS, arguments, str(Path(__file__).parent)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""An allocator that keeps large blocks: without it glibc hands the memory of every layer back and asks anew."""
+"""Keep large blocks of memory. Otherwise glibc returns the memory of every layer and requests it again."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Episode:
                 f"support and query must hold the same tasks; got {self.support.x.shape[0]} and {self.query.x.shape[0]}"
             )
         if self.way < 2:
-            raise ValueError(f"a task needs a way of 2 or more, the number of its classes; got {self.way}")
+            raise ValueError(f"a task needs 2 or more ways, one for each class; got {self.way}")
         if check:
             for part, what in ((self.support, "labels"), (self.query, "query labels")):
                 check_labels(part.y, self.way, what)

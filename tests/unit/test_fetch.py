@@ -164,7 +164,7 @@ def test_a_rest_that_is_too_long_is_thrown_away(server: Server, cache: Path) -> 
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(server: Server, cache: Path) -> None:
-    with pytest.raises(ValueError, match="not the expected file") as caught:
+    with pytest.raises(ValueError, match="did not send the expected file") as caught:
         fetch(NAME, server.url, "0" * 64)
     assert SHA256 in str(caught.value)
     assert "0" * 64 in str(caught.value)
@@ -175,7 +175,7 @@ def test_a_spoiled_beginning_is_refused_and_the_next_call_succeeds(server: Serve
     part = cache / "raw" / f"{NAME}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"x" * 1000)
-    with pytest.raises(DownloadError, match="not the expected file"):
+    with pytest.raises(DownloadError, match="did not send the expected file"):
         fetch(NAME, server.url, SHA256)
     assert fetch(NAME, server.url, SHA256).read_bytes() == BODY
 

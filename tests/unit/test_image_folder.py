@@ -328,7 +328,7 @@ def test_a_list_may_not_name_files_outside_or_missing_ones(tmp_path):
         (b"", "an empty file"),
         (b"file,class,split\na.png,ant,dev", "line 2 of set.csv should hold"),
         (b"file,class,split\na.png,,train", "line 2 of set.csv should hold"),
-        (b"file,class\na.png,ant", "none is called split"),
+        (b"file,class\na.png,ant", "no column is called split"),
         (b"\xff\xfe", "CSV file in UTF-8"),
     ],
 )

@@ -191,7 +191,7 @@ def test_words_that_mean_something_else_are_not_taken_over(tmp_path):
 
 
 def test_what_cannot_be_pretrained_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"asks for 1000000 examples, the data has \d+: ask for fewer"):
+    with pytest.raises(ValueError, match=r"asks for 1000000 examples, but the data has only \d+: ask for fewer"):
         new_trainer(
             configured("adalstm-1-df", pretrain={"batch": 1_000_000}), load_toy_language(), tmp_path / "a", device=CPU
         )

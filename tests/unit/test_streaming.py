@@ -202,5 +202,5 @@ def test_a_damaged_image_is_named_when_a_task_asks_for_it(folder, tmp_path):
     damaged.write_bytes(b"no image")
     classes = data.splits["train"]
     classes.places[2] = classes.places[2]._replace(path=str(damaged))
-    with pytest.raises(ValueError, match=r"0\.jpg: no image of type JPEG, .*; correct it"):
+    with pytest.raises(ValueError, match=r"0\.jpg: it is not an image of type JPEG, .*; correct it"):
         classes.at(np.array([2]))

@@ -15,6 +15,11 @@ therefore contain it twice, under two words. That reveals only that the answer i
 Identical sentences are used once, because a support could contain its query otherwise. Sentences of one word are left
 out, because nothing surrounds the blank.
 
+A row has the words up to `reach` steps before and after the blank. Words further away are cut off, and PAD fills the
+places beyond the sentence. The blank is at step `reach`. If the blanked word occurs again in its sentence, it is
+UNKNOWN there, as a held-out word would be anyway. So every row has exactly one BLANK, and nothing reveals the word.
+Outside the training text, words out of vocabulary are -1, -2, ... In the training text, held-out words are hidden.
+
 Shape letters: `r` examples, `T` = 2 reach + 1 steps.
 """
 
@@ -67,13 +72,6 @@ def text_dataset(
 ) -> Dataset:
     """Sentences as classes of blanked words, x: (r, T) int64 word numbers. PAD, BLANK and UNKNOWN come first.
 
-    Outside the training text, words out of vocabulary are -1, -2, ... In the training text, held-out words are hidden.
-
-    A row has the words up to `reach` steps before and after the blank. Words further away are cut off, and PAD fills
-    the places beyond the sentence. The blank is at step `reach`. If the blanked word occurs again in its sentence, it
-    is UNKNOWN there, as a held-out word would be anyway. So every row has exactly one BLANK, and nothing reveals the
-    word.
-
     Args:
         name: The name of the data set.
         sentences: The text, as lists of words.
@@ -85,29 +83,26 @@ def text_dataset(
         never: Words that are never a class.
         class_min: The least sentences of a training class. Below shot + queries, a class is of no use.
         vocabulary_min: The least training sentences of a word in the vocabulary.
-        vocabulary: "all" to make the vocabulary from all the text, for a language model that knows the held-out words.
-            Splits, examples and their order stay the same.
+        vocabulary: "all" to make the vocabulary from all the text, for the oracle. Examples and splits stay the same.
         held_out_from: "more" to take held-out examples from `more` only, for models that have read `sentences`. Words
             and training text stay the same.
-        training_text: "masked" to train on all of `sentences`, with held-out words UNKNOWN. That is far more text, and
-            it shows what surrounds a held-out word. It needs held_out_from "more", because training would otherwise
-            have read the held-out examples.
+        training_text: "masked" to train on all of `sentences`, with held-out words UNKNOWN. It is far more text, and
+            it shows the surroundings of held-out words. It needs held_out_from "more", so that tests stay unread.
         reach: Words on either side of the blank.
     """
     _check_numbers(reach=(reach, 1), class_min=(class_min, 2), vocabulary_min=(vocabulary_min, 1))
     _check_choices(vocabulary, held_out_from, training_text)
     text = _Text.of(sentences, more)
     _check_test_words(name, text, test_words)
-    never_drawn = {*test_words, *never}
-    drawn = draw_words(text.counts(), val_words, val_range, seed=seed, never=never_drawn, purpose="validation")
+    never_val = {*test_words, *never}
+    drawn = draw_words(text.counts(), val_words, val_range, seed=seed, never=never_val, purpose="validation")
     held_out: dict[Split, tuple[str, ...]] = {"val": drawn, "test": tuple(sorted(test_words))}
     numbers = {split: text.numbers(words) for split, words in held_out.items()}
     splits, left = _divided(text, numbers, held_out_from, training_text)
     rest = np.flatnonzero(left[text.sentence])
     in_sentences = np.bincount(text.word[rest], minlength=len(text.words))
     in_sentences[np.concatenate(list(numbers.values()))] = 0  # masked words must stay unknown
-    known = text.frequency if vocabulary == "all" else in_sentences
-    ids = _number(text, known, vocabulary_min)
+    ids = _number(text, text.frequency if vocabulary == "all" else in_sentences, vocabulary_min)
     classes = (in_sentences >= class_min) & ~np.isin(np.arange(len(text.words)), text.numbers([*MARKERS, *never]))
     held_out["train"] = tuple(sorted(text.words[word] for word in np.flatnonzero(classes)))
     _check_training_words(name, held_out, class_min, left)
@@ -292,5 +287,5 @@ def _check_test_words(name: str, text: _Text, words: Collection[str]) -> None:
     if absent or not words:
         raise ValueError(
             f"the {len(words)} test words of {name} must occur in its {text.sentences} different sentences of two "
-            f"words or more, but {len(absent)} do not: {', '.join(absent[:5])}"
+            f"words or more, got {len(absent)} that do not: {', '.join(absent[:5])}"
         )

@@ -66,7 +66,7 @@ def _lexicon() -> dict[Kind, tuple[tuple[str, ...], ...]]:
     number = count()
     lexicon: dict[Kind, tuple[tuple[str, ...], ...]] = {}
     for kind, size in WORDS.items():
-        # 2371 has no factor in common with the 75 x 75 pairs of syllables: every number gets a pair of its own.
+        # 2371 has no factor in common with the 75 x 75 pairs of syllables: every number gets its own pair.
         pairs = [[divmod(2371 * next(number) % 5625, 75) for _ in range(size)] for _ in range(TOPICS)]
         lexicon[kind] = tuple(tuple(syllables[a] + syllables[b] for a, b in topic) for topic in pairs)
     return lexicon
