@@ -125,7 +125,7 @@ def test_six_classes_are_two_for_each_split():
         (picture(200, 100), (200, 100, 0)),
         (picture(200, 100, kind="WEBP"), (200, 100, 0)),
         (picture(77, mode="L"), (77, 77, 77)),
-        (picture(200, 100, mode="RGBA"), (200, 100, 0)),
+        (picture(200, 100, mode="RGBA"), (227, 177, 127)),  # half transparent, on white
         (picture(77, kind="JPEG", mode="L"), (77, 77, 77)),
         (picture(200, 100, kind="GIF"), (200, 100, 0)),
         (picture(200, 100, kind="BMP"), (200, 100, 0)),

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from csn.classifier.guard import is_foreign
 from csn.data.images.area import area_matrix
+from csn.data.images.modes import DAMAGED, has_transparency, is_numeric, levels, upright
 from csn.data.images.options import FORMATS
 from csn.data.text.sentences import MARKERS
 from csn.learner import InputSpec
@@ -71,7 +72,7 @@ def prepare_checked(x: Any, spec: InputSpec, dtype: torch.dtype = torch.float32)
             rows.append(_colours(image, spec.shape) if spec.shape[0] == 3 else _ink(image, spec.shape))
         except ValueError as error:
             raise ValueError(f"image {i}: {error}" if len(images) > 1 else str(error)) from error
-        foreign.append(spec.shape[0] == 1 and is_foreign(_levels(image)))
+        foreign.append(spec.shape[0] == 1 and is_foreign(levels(image)))
     return Prepared(torch.from_numpy(np.stack(rows)), np.array(foreign))
 
 
@@ -100,11 +101,11 @@ def open_image(path: str | os.PathLike[str]) -> np.ndarray:
         raise ValueError(f"{path} has too many pixels, at most {MAX_PIXELS:,} are read: make it smaller") from error
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
-    except (OSError, SyntaxError, EOFError, MemoryError) as error:
-        kinds = ", ".join(FORMATS)
-        raise ValueError(f"{path} is damaged or not a picture ({error}): expected a file of type {kinds}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except DAMAGED as error:
+        kinds = ", ".join(FORMATS)
+        raise ValueError(f"{path} is damaged or not a picture ({error}): expected a file of type {kinds}") from error
 
 
 def _pillow() -> Any:
@@ -117,14 +118,11 @@ def _pillow() -> Any:
 
 def _from_pillow(image: Any) -> np.ndarray:
     """A pillow image as (h, w, channels). Photographs are rotated upright."""
-    from PIL import ImageOps
-
     _check_size(image.height, image.width)
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith(("I", "F")):  # 16 bits and more
+    image = upright(image)
+    if is_numeric(image):
         return np.asarray(image)[..., None]
-    transparent = "A" in image.mode or "transparency" in image.info
-    mode = "RGBA" if transparent else "L" if image.mode in ("1", "L") else "RGB"
+    mode = "RGBA" if has_transparency(image) else "L" if image.mode in ("1", "L") else "RGB"
     pixels = np.asarray(image.convert(mode))
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
@@ -198,27 +196,14 @@ def _check_size(height: int, width: int) -> None:
         )
 
 
-def _levels(image: np.ndarray) -> np.ndarray:
-    """Pixels of any type as float32, scaled so that black is 0 and white is 1. NaN and infinity are refused."""
-    values = image.astype(np.float32)
-    if not np.isfinite(values).all():
-        raise ValueError("the image holds NaN or infinite values: clean it first")
-    low, high = float(values.min()), float(values.max())
-    if low < 0:  # no known scale starts below 0, so use the picture's own range
-        return (values - low) / max(high - low, 1e-12)
-    if high <= 1:
-        return values
-    return values / (255 if high <= 255 else 65535 if high <= 65535 else high)
-
-
 def _grey(image: np.ndarray) -> np.ndarray:
     """(h, w, channels) -> (h, w) in [0, 1]. Transparent pixels become paper that contrasts with the ink."""
-    levels = _levels(image)
-    if levels.shape[2] == 1:
-        return levels[..., 0]
-    grey: np.ndarray = levels[..., :3] @ np.array(GREY, dtype=np.float32)
-    if levels.shape[2] == 4:
-        alpha = levels[..., 3]
+    scaled = levels(image)
+    if scaled.shape[2] == 1:
+        return scaled[..., 0]
+    grey: np.ndarray = scaled[..., :3] @ np.array(GREY, dtype=np.float32)
+    if scaled.shape[2] == 4:
+        alpha = scaled[..., 3]
         if alpha.max() > 0:
             light = float((grey * alpha).sum() / alpha.sum()) > 0.5 and alpha.min() < 0.5
             grey = grey * alpha + (0.0 if light else 1.0) * (1 - alpha)
@@ -257,12 +242,22 @@ def _paper_is_light(grey: np.ndarray, middle: float) -> bool:
 
 
 def _colours(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """(3, height, width) uint8, stretched to this size: a photograph has no paper to be centred on."""
-    levels = _levels(image)
-    levels = levels[..., :3] if levels.shape[2] >= 3 else np.repeat(levels, 3, axis=2)
-    rows, columns = area_matrix(levels.shape[0], shape[1]), area_matrix(levels.shape[1], shape[2])
-    small = np.stack([rows @ levels[..., c] @ columns.T for c in range(3)])
+    """(3, height, width) uint8, stretched to this size: a photograph has no paper to be centred on.
+
+    Transparent pixels become white, as in training.
+    """
+    scaled = _on_white(image)
+    rows, columns = area_matrix(scaled.shape[0], shape[1]), area_matrix(scaled.shape[1], shape[2])
+    small = np.stack([rows @ scaled[..., c] @ columns.T for c in range(3)])
     return np.rint(255 * small.clip(0, 1)).astype(np.uint8)
+
+
+def _on_white(image: np.ndarray) -> np.ndarray:
+    """(h, w, 1, 3 or 4 channels) of any type -> (h, w, 3) from 0 to 1, on white where it is transparent."""
+    scaled = levels(image)
+    if scaled.shape[2] == 4:
+        return scaled[..., :3] * scaled[..., 3:] + (1 - scaled[..., 3:])
+    return scaled if scaled.shape[2] == 3 else np.repeat(scaled, 3, axis=2)
 
 
 def to_rgb(image: np.ndarray, side: int) -> np.ndarray:
@@ -272,11 +267,7 @@ def to_rgb(image: np.ndarray, side: int) -> np.ndarray:
     """
     from PIL import Image
 
-    levels = _levels(image)
-    if levels.shape[2] == 4:
-        levels = levels[..., :3] * levels[..., 3:] + (1 - levels[..., 3:])
-    pixels = np.rint(255 * levels.clip(0, 1)).astype(np.uint8)
-    pixels = pixels if pixels.shape[2] == 3 else np.repeat(pixels[..., :1], 3, axis=2)
+    pixels = np.rint(255 * _on_white(image).clip(0, 1)).astype(np.uint8)
     height, width, _ = pixels.shape
     cut = min(height, width)
     top, left = (height - cut) // 2, (width - cut) // 2

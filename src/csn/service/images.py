@@ -6,13 +6,13 @@ import base64
 import binascii
 import io
 import struct
-import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from csn.classifier.inputs import one_image, prepare, to_rgb
+from csn.data.images.modes import DAMAGED
 from csn.learner import InputSpec
 from csn.service.errors import ServiceError
 from csn.service.limits import Limits
@@ -20,7 +20,6 @@ from csn.service.limits import Limits
 PICTURE = 96  # longest side of the pictures kept for display
 SIGNATURE, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"  # no UTF-8 text begins with either
 PHOTO_FORMATS = ("JPEG", "PNG", "WEBP")
-UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, MemoryError, struct.error, zlib.error)
 
 
 class Most(NamedTuple):
@@ -49,7 +48,7 @@ def from_png(content: bytes, most: Most) -> Image.Image:
             return image
     except Image.DecompressionBombError as error:
         raise unusable("the PNG file claims more pixels than its header says") from error
-    except UNREADABLE as error:
+    except DAMAGED as error:
         raise unusable(f"the PNG file is damaged ({error})") from error
 
 
@@ -64,7 +63,7 @@ def from_photo(content: bytes, limits: Limits) -> np.ndarray:
             return one_image(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise unusable("the photograph has too many pixels") from error
-    except UNREADABLE as error:
+    except DAMAGED as error:
         raise unusable(f"the photograph is damaged, or not a JPEG, PNG or WebP file ({error})") from error
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from csn.data.fetch import require
+from csn.data.images.modes import in_colour, upright
 from csn.data.images.options import FORMATS
 
 MAX_BYTES = 64 << 20  # the largest file that is read
@@ -92,9 +93,9 @@ def decode(content: bytes, size: int) -> tuple[np.ndarray, int, int]:
     """(3, size, size) uint8 in RGB, and width and height before resizing.
 
     The whole image is fitted to the square, as in the usual copies of Mini-ImageNet. Photographs are turned upright,
-    grey images get three equal channels, and transparency is dropped.
+    grey images get three equal channels, transparent pixels become white, and of an animation the first frame is read.
     """
-    pillow, operations = require("PIL.Image"), require("PIL.ImageOps")
+    pillow = require("PIL.Image")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pillow warns of large images, which are refused below, and of odd metadata
         try:
@@ -108,10 +109,7 @@ def decode(content: bytes, size: int) -> tuple[np.ndarray, int, int]:
             if width * height > MAX_PIXELS:
                 raise ValueError(f"an image may have at most {MAX_PIXELS:,} pixels, got {width} x {height}")
             image.draft("RGB", (2 * size, 2 * size))  # a JPEG several times too large is decoded at a fraction
-            image = operations.exif_transpose(image)
-            if image.mode.startswith("I"):  # 16 bits
-                image = pillow.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
-            image = image.convert("RGB")
+            image = in_colour(upright(image))
             if image.size != (size, size):
                 image = image.resize((size, size), pillow.Resampling.BILINEAR)  # with pillow, averages on the way down
             return np.asarray(image).transpose(2, 0, 1), width, height

@@ -25,7 +25,7 @@ import numpy as np
 from csn.data.fetch import Progress, cache_dir, cached_array
 from csn.data.images.decode import RECORD, UNREAD, Place, close_archives, decode_rows
 
-FORMAT = 1  # increase it whenever the same file would give other pixels
+FORMAT = 2  # increase it whenever the same file would give other pixels
 CHUNK = 128  # files that a process decodes at a time
 MAX_PROCESSES = 16
 
