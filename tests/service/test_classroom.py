@@ -98,6 +98,87 @@ def test_a_forgotten_name_waits_again(room):
     assert room.offer("moon", kit.circle()).status_code == 202
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_drawing_that_is_sent_again_is_learned_once(room, known):
+    """Whenever it comes again: while it waits, after it was let in, after its name was known anyway."""
+    if known:
+        room.teacher.post(
+            f"{room.task}/examples", params={"label": "moon"}, content=kit.drawing(kit.circle()), headers=kit.PNG
+        )
+    before = len(room.remembered())
+    once = {"Idempotency-Key": "once"}
+    first = room.offer("moon", kit.circle(0.05), **once)
+    assert first.status_code == (201 if known else 202)
+    if not known:
+        assert room.offer("star", kit.cross(), **once).status_code == 202, "the same request again, whatever it says"
+        assert room.waiting() == {"moon": 1}
+        assert room.offer("moon", kit.circle(0.02), **{"Idempotency-Key": "other"}).status_code == 202
+        room.teacher.post("/api/classroom/pass", params={"label": "moon"})
+        before = 1
+    for label in ("moon", "Moon", "star"):
+        again = room.offer(label, kit.circle(0.05), **once)
+        assert (again.status_code, again.json()["example"]["label"]) == (201, "moon")
+    assert room.remembered() == ["moon"] * (before + 1)
+    assert room.waiting() == {}
+    room.teacher.delete(f"{room.task}/classes", params={"label": "moon"})
+    assert kit.error(room.offer("moon", kit.circle(0.05), **once)) == (409, "already_done")
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        "Moon",
+        "mo\u200bon",
+        "m\u00adoon",
+        "moon\ufe0f",
+        "\uff4d\uff4fon",
+        "\u2060moon",
+        "moo\u034fn",
+        "\uff2d\uff2fON\u200d",
+    ],
+)
+def test_a_name_that_looks_like_another_is_that_name(room, alike):
+    room.offer("moon", kit.circle())
+    assert room.offer(alike, kit.circle(0.02)).status_code == 202
+    assert room.waiting() == {"moon": 2}
+    room.teacher.post("/api/classroom/pass", params={"label": "moon"})
+    assert room.offer(alike, kit.circle(0.03)).json()["example"]["label"] == "moon"
+    room.offer("bad  word", kit.cross())
+    room.teacher.post("/api/classroom/refuse", params={"label": "bad  word"})
+    for letters in ("Bad word", "bad\u00a0word", "b\u200dad \u200b word"):
+        assert kit.error(room.offer(letters, kit.cross())) == (403, "name_refused")
+    assert room.offer("badword", kit.cross()).status_code == 202
+
+
+def test_names_of_many_scripts_stay_apart(room):
+    names = ["日", "目", "é", "e", "👨‍👩‍👧", "👩", "क्षि", "कषि", "1", "l"]
+    for name in names:
+        assert room.offer(name, kit.circle()).status_code == 202
+    assert room.waiting() == dict.fromkeys(names, 1)
+
+
+def test_one_phone_cannot_fill_the_list_of_those_that_wait(tmp_path):
+    for room in room_of(tmp_path, limits=replace(kit.UNHURRIED, moderated=5, moderated_per_address=3)):
+        for name in ("a", "b", "c"):
+            assert room.offer(name, kit.circle()).status_code == 202
+        answer = room.offer("d", kit.circle())
+        assert kit.error(answer) == (409, "too_many_waiting")
+        assert "3 drawings of this phone" in answer.json()["error"]["message"]
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=room.base, transport=elsewhere, headers=room.phone.headers, timeout=60) as other:
+            given = {"content": kit.drawing(kit.circle()), "headers": kit.PNG}
+            assert [other.post(f"{room.task}/examples?label={name}", **given).status_code for name in "de"] == [202] * 2
+            answer = other.post(f"{room.task}/examples?label=f", **given)
+            assert "5 drawings wait" in answer.json()["error"]["message"]
+
+
+def test_the_task_of_a_class_is_not_deleted(room):
+    assert kit.error(room.teacher.delete(room.task)) == (409, "task_in_use")
+    assert room.phone.get(room.task).status_code == 200
+    other = kit.new_task(room.teacher, kiss=kit.cross())
+    assert room.teacher.delete(other).status_code == 204
+
+
 def test_phones_add_recognise_and_read_and_nothing_else(room):
     room.offer("moon", kit.circle())
     room.teacher.post("/api/classroom/pass", params={"label": "moon"})

@@ -37,7 +37,7 @@ def router(tasks: Tasks, workers: Workers, model: str, classroom: Classroom | No
     api = APIRouter(prefix="/api", responses=errors)  # type: ignore[arg-type]
 
     _add_server(api, tasks, model)
-    _add_tasks(api, tasks, workers)
+    _add_tasks(api, tasks, workers, classroom)
     _add_examples(api, tasks, workers, classroom)
     _add_recognition(api, tasks, workers)
     _add_files(api, tasks, workers)
@@ -65,7 +65,7 @@ def _add_server(api: APIRouter, tasks: Tasks, model: str) -> None:
         )
 
 
-def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
+def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers, classroom: Classroom | None) -> None:
     """Add the addresses of tasks."""
 
     @api.post("/tasks", status_code=201, tags=["tasks"])
@@ -85,7 +85,9 @@ def _add_tasks(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
 
     @api.delete("/tasks/{task}", status_code=204, tags=["tasks"])
     async def delete_task(task: str) -> None:
-        """Delete a task with all that is in it. This cannot be undone."""
+        """Delete a task with all that is in it. This cannot be undone. The task of a class is kept (409)."""
+        if classroom is not None:
+            classroom.check_kept(task)
         await workers.run(tasks.delete, task)
 
     @api.post("/tasks/{task}/undo", tags=["tasks"])
@@ -125,7 +127,7 @@ def _add_examples(api: APIRouter, tasks: Tasks, workers: Workers, classroom: Cla
         def add() -> tuple[Record, Example] | None:
             item, name = sent.labelled(tasks.kind(task), tasks.limits, label)
             if classroom is not None and request.scope["role"] == PHONE:
-                return classroom.offer(item, name, key)
+                return classroom.offer(item, name, key, request.client.host if request.client else "")
             return tasks.add(task, item, name, key)
 
         learned = await workers.run(add)
@@ -230,7 +232,8 @@ def _add_samples(api: APIRouter, tasks: Tasks, workers: Workers) -> None:
         if found is None:
             raise ServiceError(404, "no_such_alphabet", "there is no such alphabet", "list the alphabets first")
         examples = [tasks.known(sample.label, sample.x) for sample in found]
-        return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples, key))
+        keys = {} if key is None else {key: [example.id for example in examples]}
+        return schemas.TaskView.of(await workers.run(tasks.add_known, task, examples, keys))
 
 
 def _add_classroom(api: APIRouter, room: Classroom, workers: Workers) -> None:

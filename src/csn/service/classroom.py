@@ -14,7 +14,7 @@ import segno
 from csn.classifier.inputs import prepare
 from csn.service.errors import ServiceError
 from csn.service.images import unusable
-from csn.service.names import clean
+from csn.service.names import clean, looks
 from csn.service.store import Example, Record
 from csn.service.tasks import Tasks
 
@@ -49,10 +49,16 @@ class Access(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A drawing of a name that is new; key: the client's Idempotency-Key."""
+    """A drawing of a name that is new.
+
+    example: the drawing.
+    key: the client's Idempotency-Key, or None.
+    phone: the address of the phone.
+    """
 
     example: Example
     key: str | None
+    phone: str
 
 
 class Classroom:
@@ -80,42 +86,70 @@ class Classroom:
         with self._lock:
             return {label: [one.example for one in some] for label, some in self._waiting.items()}
 
-    def offer(self, item: Any, label: str, key: str | None = None) -> tuple[Record, Example] | None:
-        """Learn a phone's drawing; None if its name is new, so that it waits."""
+    def check_kept(self, task: str) -> None:
+        """ServiceError if a task is that of the class, which nobody may delete while the class is there."""
+        if task == self.task:
+            message = "this is the task of the class, and phones are using it"
+            raise ServiceError(409, "task_in_use", message, "remove its classes, or stop the server")
+
+    def offer(self, item: Any, label: str, key: str | None = None, phone: str = "") -> tuple[Record, Example] | None:
+        """Learn a phone's drawing, or let it wait if its name is new.
+
+        Args:
+            item: The drawing.
+            label: Its name.
+            key: The client's Idempotency-Key, or None. A drawing that waits or was learned under it is offered once.
+            phone: The address of the phone.
+
+        Returns:
+            What was learned, or None if the drawing waits.
+        """
         label = clean(label, self.tasks.limits.label)
         with self._lock:
-            known = {name.casefold(): name for name in self.tasks.view(self.task).classes}
-            if label.casefold() not in known:
-                self._wait(item, label, key)
+            if key is not None and any(one.key == key for some in self._waiting.values() for one in some):
                 return None
-        return self.tasks.add(self.task, item, known[label.casefold()], key)
+            if (learned := self.tasks.learned(self.task, key)) is not None:
+                return learned
+            names = list(self.tasks.view(self.task).classes)
+            known = label if label in names else {looks(name): name for name in names}.get(looks(label))
+            if known is None:
+                self._wait(item, label, key, phone)
+                return None
+            return self.tasks.add(self.task, item, known, key)
 
     def let_pass(self, label: str) -> Record:
         """Learn the drawings that wait under a name. From then on phones may use it."""
         with self._waits(label) as some:
-            self._refused.discard(label.casefold())
-            return self.tasks.add_known(self.task, [one.example for one in some])
+            self._refused.discard(looks(label))
+            keys = {one.key: [one.example.id] for one in some if one.key is not None}
+            return self.tasks.add_known(self.task, [one.example for one in some], keys)
 
     def refuse(self, label: str) -> None:
         """Throw away the drawings that wait under a name. Phones cannot offer it again."""
         with self._waits(label):
-            self._refused.add(label.casefold())
+            self._refused.add(looks(label))
 
-    def _wait(self, item: Any, label: str, key: str | None) -> None:
-        limits = self.tasks.limits
-        if label.casefold() in self._refused:
+    def _wait(self, item: Any, label: str, key: str | None, phone: str) -> None:
+        if looks(label) in self._refused:
             raise ServiceError(403, "name_refused", "your teacher does not want this name", "choose another")
-        if key is not None and any(one.key == key for some in self._waiting.values() for one in some):
-            return
-        if sum(map(len, self._waiting.values())) >= limits.moderated:
-            message = f"{limits.moderated} drawings wait for the teacher already"
-            raise ServiceError(409, "too_many_waiting", message, "use a name that is known, or wait")
+        self._check_room(phone)
         try:
             ink = prepare([item], self.tasks.kinds.drawings.input_)[0]
         except ValueError as error:
             raise unusable(str(error)) from error
-        named = {name.casefold(): name for name in self._waiting}.get(label.casefold(), label)
-        self._waiting.setdefault(named, []).append(Waiting(self.tasks.known(named, ink), key))
+        named = {looks(name): name for name in self._waiting}.get(looks(label), label)
+        self._waiting.setdefault(named, []).append(Waiting(self.tasks.known(named, ink), key, phone))
+
+    def _check_room(self, phone: str) -> None:
+        """ServiceError if too many drawings wait, of all phones or of this one."""
+        limits, phones = self.tasks.limits, [one.phone for some in self._waiting.values() for one in some]
+        for count, most, whose in (
+            (len(phones), limits.moderated, "drawings"),
+            (phones.count(phone), limits.moderated_per_address, "drawings of this phone"),
+        ):
+            if count >= most:
+                message = f"{most} {whose} wait for the teacher already"
+                raise ServiceError(409, "too_many_waiting", message, "use a name that is known, or wait")
 
     @contextmanager
     def _waits(self, label: str) -> Iterator[list[Waiting]]:

@@ -33,6 +33,7 @@ class Limits:
     live: tasks kept in memory. Others are read from disk when they are next used.
     undos: changes of a task that can be undone.
     moderated: drawings of a classroom that wait for the teacher.
+    moderated_per_address: those of one phone.
     """
 
     body_bytes: int = 8_000_000
@@ -58,4 +59,5 @@ class Limits:
     header_seconds: float = 10.0
     live: int = 128
     moderated: int = 100
+    moderated_per_address: int = 20
     undos: int = 100

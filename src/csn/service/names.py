@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from csn.service.errors import ServiceError
 
 HIDDEN = ("Cc", "Cs", "Zl", "Zp")  # control characters, surrogates, line separators
 OVERRIDES = "\u202a\u202b\u202c\u202d\u202e"  # would also reverse the text next to the label
+UNSEEN = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]")  # letters and marks
 
 
 def clean(text: str, most: int, what: str = "label") -> str:
@@ -21,3 +23,13 @@ def clean(text: str, most: int, what: str = "label") -> str:
             422, "bad_label", f"the {what} holds control characters", "give letters, digits, signs and emoji only"
         )
     return text
+
+
+def looks(name: str) -> str:
+    """What two names have in common if one may be taken for the other: letters, whatever their case and width.
+
+    Characters that nobody sees, such as joiners and variation selectors, and the number of spaces do not count.
+    """
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    seen = "".join(letter for letter in plain if unicodedata.category(letter) != "Cf")
+    return " ".join(UNSEEN.sub("", seen).split())

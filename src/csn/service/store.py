@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from csn.service.workers import begin_change
 
+Keys = Mapping[str, Sequence[str]]  # keys of clients -> ids of examples
 VERSION = 2  # version 1 knew only drawings
 KEYS = 1000  # number of the latest request keys kept per task
 SCHEMA = """
@@ -131,19 +132,20 @@ class Store:
             self._write(record, record.examples)
         return True
 
-    def save(self, record: Record, added: list[Example], key: str | None = None) -> None:
+    def save(self, record: Record, added: list[Example], keys: Keys | None = None) -> None:
         """Store a changed task and its new examples.
 
         Args:
             record: The changed task.
             added: Examples that it did not have before.
-            key: The client's key for this change, or None.
+            keys: The clients' keys for this change, each with the ids of what was learned under it.
         """
         with self._lock, _transaction(self._db):
             self._write(record, added)
-            if key is not None:
-                ids = json.dumps([example.id for example in added])
-                self._db.execute("INSERT INTO done (task, key, examples) VALUES (?, ?, ?)", (record.id, key, ids))
+            for key, ids in (keys or {}).items():
+                row = (record.id, key, json.dumps(ids))
+                self._db.execute("INSERT INTO done (task, key, examples) VALUES (?, ?, ?)", row)
+            if keys:
                 old = "SELECT number FROM done WHERE task = ? ORDER BY number DESC LIMIT -1 OFFSET ?"
                 self._db.execute(f"DELETE FROM done WHERE number IN ({old})", (record.id, KEYS))
 

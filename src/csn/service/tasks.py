@@ -28,7 +28,7 @@ from csn.service.images import ink_png, unusable
 from csn.service.kinds import DRAWINGS, TEXT, Kinds, explained, neurons_of, recalled, rows_of, shown_of
 from csn.service.limits import Limits
 from csn.service.names import clean
-from csn.service.store import Example, Record, Store
+from csn.service.store import Example, Keys, Record, Store
 
 LOCKS = 256
 
@@ -99,21 +99,33 @@ class Tasks:
                 raise _unusable(kind, error) from error
             kept = rows_of(kind, live.classifier)[-1]
             example = Example(secrets.token_urlsafe(9), label, kept.numpy().tobytes(), shown)
-            self._added(live, [example], key)
+            self._added(live, [example], {} if key is None else {key: [example.id]})
             return _copy(live.record), example
 
-    def add_known(self, task: str, examples: Sequence[Example], key: str | None = None) -> Record:
-        """Learn drawings that are already in the model's form. If the key was used before, change nothing."""
+    def add_known(self, task: str, examples: Sequence[Example], keys: Keys | None = None) -> Record:
+        """Learn drawings that are already in the model's form. If one of the keys was used before, change nothing.
+
+        Args:
+            task: The id of the task.
+            examples: The drawings with their labels.
+            keys: The clients' keys for this change, each with the ids of its examples.
+        """
         with self._open(task) as live:
-            if self._done(live.record, key) is not None:
+            if any(self._done(live.record, key) is not None for key in keys or ()):
                 return _copy(live.record)
             if live.record.kind != DRAWINGS:
                 message = f"this task is of {live.record.kind}, the sample is of drawings"
                 raise ServiceError(409, "wrong_kind", message, "use a task of drawings")
             self._check_room([e.label for e in live.record.examples], [e.label for e in examples])
             recalled(DRAWINGS, live.classifier, examples)
-            self._added(live, list(examples), key)
+            self._added(live, list(examples), keys or {})
             return _copy(live.record)
+
+    def learned(self, task: str, key: str | None) -> tuple[Record, Example] | None:
+        """What was learned under a client's key, or None if the key is new."""
+        with self._open(task) as live:
+            known = self._done(live.record, key)
+            return None if known is None else (_copy(live.record), known[0])
 
     def remove(self, task: str, *, example: str | None = None, label: str | None = None) -> Record:
         """Forget an example or a class exactly, as if it had never been learned."""
@@ -221,11 +233,11 @@ class Tasks:
             raise ServiceError(409, "already_done", message, "use a new key to learn it again")
         return known
 
-    def _added(self, live: Live, examples: list[Example], key: str | None) -> None:
+    def _added(self, live: Live, examples: list[Example], keys: Keys) -> None:
         record = live.record
         record.examples = [*record.examples, *examples]
         self._remember(record, {"added": [example.id for example in examples]})
-        self.store.save(record, examples, key)
+        self.store.save(record, examples, keys)
         self.done[record.kind, "learned"] += len(examples)
 
     def _remember(self, record: Record, change: dict[str, list[Any]]) -> None:
