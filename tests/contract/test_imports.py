@@ -105,6 +105,7 @@ def test_the_service_learns_and_recognises_through_the_classifier_alone():
         "csn.classifier.inputs",
         "csn.classifier.neurons",
         "csn.classifier.unknown",
+        "csn.data.images.modes",
         "csn.data.images.strokes",
         "csn.classifier.pretrained",
         "csn.classifier.taskfile",
@@ -143,4 +144,5 @@ def test_the_command_line_answers_without_torch():
     top = ast.parse((ROOT / "cli" / "main.py").read_text(encoding="utf-8")).body
     names = {alias.name for node in top if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in top if isinstance(node, ast.ImportFrom)}
-    assert {name for name in names if name.startswith(("csn", "torch"))} == {"csn"}
+    assert {name for name in names if name.startswith(("csn", "torch"))} == {"csn", "csn.cli.printable"}
+    assert imports("csn.cli.printable", ROOT / "cli" / "printable.py") == set()

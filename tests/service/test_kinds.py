@@ -147,6 +147,12 @@ def test_what_belongs_to_another_kind_is_refused_with_the_way_out(http):
     assert error(http.post("/api/tasks", json={"kind": "sounds"})) == (422, "invalid_request")
 
 
+def boundless(jpeg: bytes) -> bytes:
+    """A JPEG whose header claims 60,000 x 60,000 pixels, which Pillow itself refuses to open."""
+    start = jpeg.index(b"\xff\xc0") + 5
+    return jpeg[:start] + b"\xea\x60\xea\x60" + jpeg[start + 4 :]
+
+
 @pytest.mark.parametrize(
     ("content", "code"),
     [
@@ -155,6 +161,7 @@ def test_what_belongs_to_another_kind_is_refused_with_the_way_out(http):
         (photo((1, 2, 3))[:-300], "unusable_image"),
         (b"GIF89a" + bytes(100), "unusable_image"),
         (photo((1, 2, 3), (10_001, 1)), "image_too_large"),
+        (boundless(photo((1, 2, 3))), "unusable_image"),
         (png(picture(circle(), 50))[:20] + b"\xff\xff\xff\xff" + bytes(50), "unusable_image"),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from test_encoders import needs_text
 
+from csn.classifier.classifier import FewShotClassifier
 from csn.cli import main as cli
 from csn.cli.inputs import labelled
 from csn.cli.predict import told_apart
@@ -165,6 +166,23 @@ def test_one_bad_file_does_not_lose_the_answers(
         assert "learned 9 examples" in capsys.readouterr().out
     finally:
         (place / "images/alpha/broken.png").unlink()
+
+
+def test_a_terminal_is_shown_what_strangers_wrote_and_never_obeys_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Labels of a task file and names of files may hold escape sequences, which set titles and clipboards."""
+    clear, vectors = "\x1b[2J\x9bx", np.eye(3, 4, dtype=np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    FewShotClassifier(encoder=None).fit(vectors, [clear, "b", "c"]).save(tmp_path / "task.csn")
+    bad = tmp_path / "a\x1b]0;title\x07.npy"
+    bad.write_bytes(b"no vectors")
+    assert cli.main(["predict", str(tmp_path / "task.csn"), str(tmp_path / "vectors.npy")]) == 0
+    assert cli.main(["predict", str(tmp_path / "task.csn"), str(bad)]) == 2
+    said = capsys.readouterr()
+    assert r"\x1b[2J\x9bx" in said.out
+    assert r"a\x1b]0;title\x07.npy" in said.err
+    assert not any(letter in said.out + said.err for letter in "\x1b\x9b\x07")
 
 
 def test_names_are_told_apart_in_a_narrow_table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sqlite3
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -181,6 +182,40 @@ def test_a_damaged_cache_is_begun_anew_and_a_damaged_row_is_not_believed(tmp_pat
     assert cache.get([b"a"]) == {}
     cache.put({b"a": np.ones(4, np.float32)})
     assert cache.get([b"a"])[b"a"].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("value", ["'text'", "17", "x'0102'", "NULL"])
+def test_a_row_of_another_kind_is_not_believed(tmp_path, value):
+    """SQLite keeps values of any type; even one whose checksum is right must be whole numbers of four bytes."""
+    path, one = tmp_path / "e.sqlite", np.ones(4, np.float32)
+    DiskCache("one", path).put({b"a": one, b"b": one})
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA ignore_check_constraints = 1")
+        database.execute("ALTER TABLE embeddings RENAME TO old")
+        database.execute("CREATE TABLE embeddings (key BLOB PRIMARY KEY, value, crc)")
+        database.execute("INSERT INTO embeddings SELECT * FROM old")
+        database.execute(f"UPDATE embeddings SET value = {value}, crc = {zlib.crc32(bytes([1, 2]))} WHERE rowid = 1")
+    database.close()
+    assert DiskCache("one", path).get([b"a", b"b"]).keys() == {b"b"}
+
+
+def test_a_cache_that_is_a_link_to_something_else_leaves_it_alone(tmp_path):
+    (tmp_path / "letter.txt").write_text("not a database, and dear to somebody\n" * 100)
+    (tmp_path / "e.sqlite").symlink_to(tmp_path / "letter.txt")
+    cache = DiskCache("one", tmp_path / "e.sqlite")
+    cache.put({b"a": np.ones(4, np.float32)})
+    assert (tmp_path / "letter.txt").read_text() == "not a database, and dear to somebody\n" * 100
+    assert cache.get([b"a"])[b"a"].tolist() == [1] * 4
+    assert not (tmp_path / "e.sqlite").is_symlink()
+
+
+def test_a_cache_of_other_columns_answers_nothing(tmp_path):
+    with sqlite3.connect(tmp_path / "e.sqlite") as database:
+        database.execute("CREATE TABLE embeddings (key BLOB PRIMARY KEY)")
+    database.close()
+    cache = DiskCache("one", tmp_path / "e.sqlite")
+    with pytest.warns(UserWarning, match="CSN_CACHE"):
+        assert cache.get([b"a"]) == {}
 
 
 def test_where_nothing_can_be_written_nothing_is_kept_and_it_is_said(tmp_path):

@@ -394,6 +394,22 @@ def test_photographs_given_as_drawings_are_told() -> None:
     assert strict.predict(drawings).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_what_another_thread_learned_meanwhile_is_kept() -> None:
+    """While one example is encoded, another is learned and one is forgotten: all three happen."""
+    x, _ = blobs(way=2, shot=2)
+    meanwhile = []
+
+    def encode(items: list[np.ndarray]) -> np.ndarray:
+        if meanwhile:
+            meanwhile.pop()()
+        return np.stack(items)
+
+    classifier = FewShotClassifier(encoder=encode, cache=False).fit(list(x[:2]), ["a", "gone"])
+    meanwhile += [lambda: classifier.partial_fit([x[2]], ["c"]).forget("gone")]
+    classifier.partial_fit([x[3]], ["b"])
+    assert classifier.labels_.tolist() == ["a", "c", "b"]
+
+
 def test_readers_and_writers_in_eight_threads(tmp_path: Path) -> None:
     """Every answer comes from one whole state; nothing that was learned is lost."""
     x, y = blobs()

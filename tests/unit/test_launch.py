@@ -62,6 +62,8 @@ def test_a_signal_to_the_starter_is_told_like_one_to_a_rank(started, monkeypatch
 def test_what_is_wrong_is_said_once_and_nothing_is_started(started, capsys):
     assert main(["train", "adacnn-df", "--devices", "0"]) == 2
     assert "--devices must be at least 1, got 0: give the number of processes" in capsys.readouterr().err
+    assert main(["train", "adacnn-df", "--devices", "100000"]) == 2
+    assert "--devices must be at most" in capsys.readouterr().err
     assert main(["train", "no-such-preset", "--devices", "2"]) == 2
     assert "unknown preset" in capsys.readouterr().err
     assert started == []

@@ -46,6 +46,8 @@ HOSTILE = {
     + b"tb.",
     "an array over too few bytes": b"\x80\x03cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85C\x01btR"
     b"(K\x01J\x00\x00\x00\x70\x85cnumpy\ndtype\n(X\x02\x00\x00\x00u1K\x00K\x01tR\x89C\x00tb.",
+    "a dtype of objects": b"\x80\x03" + OBJECTS + b".",
+    "a dtype of long texts": b"\x80\x03cnumpy\ndtype\n(X\x0b\x00\x00\x00U2000000000tR.",
     "a scalar of objects": b"\x80\x03cnumpy.core.multiarray\nscalar\n(" + OBJECTS + BYTES8 + b"tR.",
     "attributes of a shared function": b"\x80\x03c_codecs\nencode\n}X\x04\x00\x00\x00evilK\x01sb.",
     "attributes of a shared class": b"\x80\x03ccollections\nOrderedDict\nN}X\x04\x00\x00\x00evilK\x01s\x86b.",

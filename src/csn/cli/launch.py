@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+PER_CORE, LEAST_ALLOWED = 4, 16  # more processes than that would only fill the memory
 STOPPING = 600  # seconds for processes to finish a validation and save
 
 
@@ -22,6 +23,10 @@ def launch(devices: int, arguments: list[str]) -> int:
     """
     if devices < 1:
         raise ValueError(f"--devices must be at least 1, got {devices}: give the number of processes")
+    if devices > (most := max(LEAST_ALLOWED, PER_CORE * (os.cpu_count() or 1))):
+        raise ValueError(
+            f"--devices must be at most {most} on this machine, got {devices}: give one for each core or GPU"
+        )
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     config = LaunchConfig(

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from csn import __version__
+from csn.cli.printable import printable
 
 PIPE_CLOSED = 141  # the status of a program that SIGPIPE ended
 
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except (ValueError, OSError) as error:
         if not getattr(error, "is_told", False):  # another process of this training printed it
-            print(f"csn: {error}", file=sys.stderr)
+            print(printable(f"csn: {error}"), file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])

@@ -16,6 +16,7 @@ from rich.text import Text
 from csn.classifier.explanation import Explanation
 from csn.cli.adapt import classifier_class
 from csn.cli.inputs import Rows, unlabelled
+from csn.cli.printable import printable
 from csn.cli.terminal import console, prepare_machine
 
 LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: longest label, other columns, shortest name
@@ -36,7 +37,7 @@ def predict(options: argparse.Namespace) -> int:
     else:
         _print_table(answers, options.top)
     for name, message in bad:
-        print(f"csn: {name}: {message}", file=sys.stderr)
+        print(printable(f"csn: {name}: {message}"), file=sys.stderr)
     return 1 if bad and options.bad_files != "skip" else 0
 
 
@@ -95,7 +96,7 @@ def _print_table(answers: list[dict[str, Any]], top: int) -> None:
         shown = [(_cut(label, LABEL), answer["probability"])]
         shown += [(_cut(str(other), LABEL), value) for other, value in answer["top"][1:top]]
         cells = ("\n".join(one for one, _ in shown), "\n".join(f"{100 * value:.1f} %" for _, value in shown))
-        table.add_row(*map(Text, (name, *cells, like, f"{answer['similarity']:.2f}")))
+        table.add_row(*(Text(printable(cell)) for cell in (name, *cells, like, f"{answer['similarity']:.2f}")))
     console.print(table)
 
 

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.table import Column
 from rich.text import Text
 
+from csn.cli.printable import printable
 from csn.engine.distributed import ALONE, Ranks
 from csn.engine.machine import choose_device, keep_freed_memory
 
@@ -22,8 +23,8 @@ console = Console()
 
 
 def say(line: str) -> None:
-    """Print one line unchanged: no markup, no colours, no line breaks in paths."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    """Print one line: no markup, no colours, no line breaks in paths, control characters as text."""
+    console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -92,7 +92,9 @@ class DiskCache:
                     part = names[start : start + PER_QUERY]
                     marks = ",".join("?" * len(part))
                     rows += database.execute(f"SELECT key, value, crc FROM embeddings WHERE key IN ({marks})", part)
-        return {salted[key]: np.frombuffer(value, np.float32).copy() for key, value, crc in rows if _crc(value) == crc}
+        return {
+            salted[key]: np.frombuffer(value, np.float32).copy() for key, value, crc in rows if _is_whole(value, crc)
+        }
 
     def put(self, rows: dict[bytes, np.ndarray]) -> None:
         """Keep embeddings, and delete the oldest if there are too many."""
@@ -171,6 +173,11 @@ def _warn(path: Path, error: Exception) -> None:
         f"can be written, or use cache=False",
         stacklevel=2,
     )
+
+
+def _is_whole(value: object, crc: object) -> bool:
+    """Whether a row is as it was written. SQLite keeps values of any type in any column."""
+    return isinstance(value, bytes) and len(value) % 4 == 0 and _crc(value) == crc
 
 
 def _crc(value: bytes) -> int:
