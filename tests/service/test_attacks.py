@@ -142,7 +142,7 @@ def test_an_answer_that_came_too_late_was_not_carried_out(tmp_path, monkeypatch)
         finally:
             ended.set()
 
-    limits = replace(UNHURRIED, seconds=0.3, workers=1, waiting=0)
+    limits = replace(UNHURRIED, seconds=3, workers=1, waiting=0)
     with client(tmp_path, limits=limits) as http:
         task = new_task(http, o=circle())
         monkeypatch.setattr(FewShotClassifier, "partial_fit", slow)
@@ -161,8 +161,8 @@ def test_an_answer_that_came_too_late_was_not_carried_out(tmp_path, monkeypatch)
 
 def test_a_change_that_has_begun_is_waited_for(tmp_path, monkeypatch):
     write = Store._write
-    monkeypatch.setattr(Store, "_write", lambda *given: (time.sleep(0.5), write(*given))[1])
-    with client(tmp_path, limits=replace(UNHURRIED, seconds=0.25)) as http:
+    monkeypatch.setattr(Store, "_write", lambda *given: (time.sleep(3), write(*given))[1])
+    with client(tmp_path, limits=replace(UNHURRIED, seconds=2)) as http:
         task = new_task(http, o=circle())
         assert http.get(task).json()["examples"] == 1
 
