@@ -1,6 +1,7 @@
 """Compare csn on a frozen sentence encoder with SetFit, which fine-tunes the encoder for each task (intents).
 
     python benchmarks/finetuning.py --tasks 10 --out results/encoders/finetuning.json
+    python benchmarks/finetuning.py --table results/encoders/finetuning.json      # the table of docs/encoders.md
 
 Tunstall et al. (2022), Efficient Few-Shot Learning Without Prompts: each sentence gets 20 pairs within its class and
 20 pairs with other classes. The loss is the squared error of their cosine to 1 or 0. One pass in batches of 16 pairs
@@ -16,6 +17,7 @@ import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,12 +105,27 @@ def one_task(way: int, shot: int, index: int) -> dict[str, list[float]]:
     return found
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown: accuracy, area under the curve of unknown sentences, and seconds of a task."""
+    lines = ["| intents | tasks | model | accuracy, % | unknown, % | seconds |", "|---" * 6 + "|"]
+    for row in rows:
+        for model, found in row["tuned"].items():
+            accuracy, unknown = (f"{100 * found[part][0]:.1f}" for part in ("accuracy", "unknown"))
+            setting = f"{row['way']}-way {row['shot']}-shot | {row['tasks']}"
+            lines.append(f"| {setting} | {model} | {accuracy} | {unknown} | {found['seconds']:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure and print. Write a file if the command asks for one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=10, help="of each setting")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="only print a result file as a table")
     options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(options.table.read_text(encoding="utf-8"))["rows"]), end="")
+        return
     torch.set_num_threads(1)
     rows = []
     for way, shot in SETTINGS:

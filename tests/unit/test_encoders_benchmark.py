@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from csn.core.repeated import HeadOptions
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import encoded_sets
 import encoders
+import head_designs
+import unknown
 
 
 def test_an_area_under_the_curve_by_hand():
@@ -52,6 +55,16 @@ def test_the_page_has_the_numbers_of_the_result_files():
     root = Path(__file__).parents[2]
     files = [root / "results" / "encoders" / f"{name}.json" for name in ORDER]
     assert encoders.page(files) in (root / "docs" / "encoders.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [("unknown", unknown.table), ("designs", head_designs.table)],
+)
+def test_the_page_has_the_numbers_of_the_other_files_too(name, table):
+    root = Path(__file__).parents[2]
+    rows = json.loads((root / "results" / "encoders" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    assert table(rows) in (root / "docs" / "encoders.md").read_text(encoding="utf-8")
 
 
 ORDER = ("intents", "photographs", "digits", "glyphs", "doodles")
