@@ -51,13 +51,13 @@ def reproduce(options: argparse.Namespace) -> int:
     if not options.dry_run or options.budget is not None:
         for cell in open_cells:
             check_precision(cell.config.precision, torch.device("cpu"))
-    open_cells = _with_lengths(open_cells, everything, options, results)
+    open_cells = _with_lengths(open_cells, everything, options)
     if options.print_commands is not None:
         threads = _threads(options)
         commands = commands_of(open_cells, everything, options.runs, results, threads=threads, again=options.again)
         say(as_text(commands, options.print_commands))
         return 0
-    _show_plan(cells, open_cells, options, results)
+    _show_plan(cells, open_cells, options)
     if problems:
         raise ValueError("\n".join(problems))
     if options.dry_run:
@@ -68,7 +68,7 @@ def reproduce(options: argparse.Namespace) -> int:
     if open_cells:
         check_committed("a table")
         with_data, without = _by_data(open_cells)
-        outcome = run_all(with_data, everything, options, results, _threads(options))
+        outcome = run_all(with_data, everything, options, _threads(options))
         if outcome is None:
             say("interrupted; continue with the same command")
             return 130
@@ -161,9 +161,7 @@ def _threads(options: argparse.Namespace) -> int:
     return max(1, or_default(options.threads, torch.get_num_threads()) // options.jobs)
 
 
-def _with_lengths(
-    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path
-) -> list[Cell]:
+def _with_lengths(cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace) -> list[Cell]:
     """Cells with their number of training tasks.
 
     A cell whose run has started keeps its number, unless the options ask for more tasks. Other cells take the number of
@@ -187,7 +185,7 @@ def _with_lengths(
             continue
         if budget is None:
             with contextlib.suppress(ValueError):  # an unreadable result is replaced and decides nothing
-                if (own := cell.with_length_of_result(results)) is not None:
+                if (own := cell.with_length_of_result(options.results)) is not None:
                     lengthened.append(cell.as_long_as(own.config, named))
                     if lengthened[-1] != cell:
                         say(f"{cell.name}: trains as long as its earlier result")
@@ -245,7 +243,7 @@ def _measured(cell: Cell, load: Callable[[DataConfig], Dataset], threads: int) -
         torch.set_num_threads(before)
 
 
-def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argparse.Namespace, results: Path) -> None:
+def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argparse.Namespace) -> None:
     """Print each cell with its results, their training tasks, and the tasks to train."""
     lengths = {cell.name: cell.config.train.tasks for cell in open_cells}
     what = "to train or to test again" if options.again else "to train"
@@ -254,9 +252,9 @@ def _show_plan(cells: Sequence[Cell], open_cells: Sequence[Cell], options: argpa
     for header in ("tasks", "results", "trained on"):
         table.add_column(header, no_wrap=True)
     for cell in cells:
-        there = len(cell.tests) - len(cell.missing(results, again=True))
+        there = len(cell.tests) - len(cell.missing(options.results, again=True))
         todo = f"{lengths[cell.name]:,}" if cell.name in lengths else ""
-        table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}", _trained_on(cell, results))
+        table.add_row(cell.name, todo, f"{there}/{len(cell.tests)}", _trained_on(cell, options.results))
     console.print(table)
     done = len(cells) - len(open_cells)
     if done and (options.budget is not None or "train.tasks" in changed_names(options.changes)):

@@ -43,31 +43,30 @@ class _Running:
 
 
 def run_all(
-    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, results: Path, threads: int
+    cells: Sequence[Cell], everything: Sequence[Cell], options: argparse.Namespace, threads: int
 ) -> dict[str, str] | None:
     """Train and test cells, and return the names of those that failed with the reason, or None after an interruption.
 
     Args:
-        cells: the cells to run.
-        everything: all cells of the table, whose pretraining and speed can be used.
-        options: of `csn reproduce`; `jobs` cells run at once.
-        results: folder of the result files.
-        threads: of each cell.
+        cells: The cells to run.
+        everything: All cells of the table, whose pretraining and speed can be used.
+        options: The options of `csn reproduce`. `jobs` cells run at once.
+        threads: The number of threads of each cell.
     """
     waiting, running, failed = list(cells), list[_Running](), dict[str, str]()
-    cost = seconds_of_tasks(cells, everything, results)  # seconds per training task, in which tests are counted
-    tests = {cell.name: cell.tests if options.again else cell.missing(results) for cell in cells}
-    work = {cell.name: cell.config.train.tasks + _cost_of_tests(cell, tests[cell.name]) for cell in cells}
+    cost = seconds_of_tasks(cells, everything, options.results)  # of a training task
+
+    def seconds(cell: Cell, trained: int, tests: Sequence[EvaluationTasks]) -> float:
+        return cost[cell.name] * (trained + sum(map(cell.cost_of, tests)))
+
+    tests = {cell.name: cell.tests if options.again else cell.missing(options.results) for cell in cells}
     before = {cell.name: _trained(cell, options.runs) for cell in cells}
-    done: dict[str, float] = {**before}
-
-    def seconds(tasks: dict[str, float]) -> float:
-        return sum(cost[name] * count for name, count in tasks.items())
-
+    work = {cell.name: seconds(cell, cell.config.train.tasks, tests[cell.name]) for cell in cells}
+    done = {cell.name: seconds(cell, before[cell.name], ()) for cell in cells}
     with progress_bar("[bold]{task.description}", remembers=3600) as progress, stop_signal() as should_stop:
         # Earlier training counts as completed at the start, so that it does not distort the speed of this run.
-        paid = seconds(done)
-        overall = progress.add_task("all cells", total=seconds(work), completed=paid, in_percent=True)  # type: ignore[arg-type]
+        paid = sum(done.values())
+        overall = progress.add_task("all cells", total=sum(work.values()), completed=paid, in_percent=True)  # type: ignore[arg-type]
         bars = {}
         try:
             while waiting or running:
@@ -78,11 +77,11 @@ def run_all(
                     waiting.remove(cell)
                     tasks = cell.config.train.tasks
                     bars[cell.name] = progress.add_task(cell.name, total=tasks, completed=before[cell.name])
-                    running.append(_start(cell, tests[cell.name], everything, options, results, threads))
+                    running.append(_start(cell, tests[cell.name], everything, options, threads))
                 time.sleep(POLL)
                 for each in list(running):
                     name, trained = each.cell.name, _trained(each.cell, options.runs)
-                    done[name] = trained + _cost_of_tests(each.cell, each.finished_tests)
+                    done[name] = seconds(each.cell, trained, each.finished_tests)
                     about = f"{_phase(each, options.runs)}{name}"
                     progress.update(bars[name], completed=trained, description=about)
                     if (state := _next_command(each)) == "running":
@@ -94,17 +93,22 @@ def run_all(
                         failed[name] = _why(each.process.returncode, options.runs / f"{name}.log")
                         state = f"failed: {failed[name]}"
                     else:
-                        done[name] = trained + _cost_of_tests(each.cell, each.tests)
+                        done[name] = seconds(each.cell, trained, each.tests)
                     work[name] = done[name]  # can be less than planned: failed, or stopped early
                     say(f"{name}: {state}")
-                progress.update(overall, total=seconds(work), completed=seconds(done))
+                progress.update(overall, total=sum(work.values()), completed=sum(done.values()))
         finally:
-            for each in running:
-                each.process.terminate()  # asks a training to save and stop
-            for each in running:
-                each.process.wait()
-                each.log.close()
+            _stop(running)
     return failed
+
+
+def _stop(running: Sequence[_Running]) -> None:
+    """Ask the running cells to save and stop, and wait until they have."""
+    for each in running:
+        each.process.terminate()
+    for each in running:
+        each.process.wait()
+        each.log.close()
 
 
 def _next(waiting: Sequence[Cell], running: Sequence[_Running], runs: Path) -> Cell:
@@ -123,7 +127,6 @@ def _start(
     tests: Sequence[EvaluationTasks],
     all_cells: Sequence[Cell],
     options: argparse.Namespace,
-    results: Path,
     threads: int,
 ) -> _Running:
     """Start the first command of a cell. Its output goes to a log next to its run."""
@@ -132,7 +135,7 @@ def _start(
     goes_on = any((folder / part / "last.safetensors").exists() for part in (".", PRETRAIN_FOLDER))
     pretrained = None if goes_on else pretrained_by(cell, all_cells, options.runs)
     commands = [cell.train_command(options.runs, threads=threads, resume=resume, pretrained=pretrained)]
-    commands += [cell.test_command(test, options.runs, results, threads=threads) for test in tests]
+    commands += [cell.test_command(test, options.runs, options.results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")
     return _Running(cell, tests, commands[1:], _spawn(commands[0], log), log)
 
@@ -180,11 +183,6 @@ def _why(code: int, log: Path) -> str:
     own = list(itertools.takewhile(lambda line: not line.startswith(PROMPT), reversed(lines)))
     errors = [line for line in own if line.startswith("csn: ")]
     return next((line.strip() for line in (*errors, *own) if line.strip()), "no message")
-
-
-def _cost_of_tests(cell: Cell, tests: Sequence[EvaluationTasks]) -> float:
-    """The cost of tests, counted in training tasks of their cell."""
-    return sum(map(cell.cost_of, tests))
 
 
 def _trained(cell: Cell, runs: Path) -> int:

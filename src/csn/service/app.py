@@ -78,6 +78,18 @@ def create_app(
     add_handlers(app)
     app.include_router(router(tasks, workers, model or classifier.model, classroom))
 
+    _add_status(app, store, tasks, workers, metrics)
+    for address, file in (("/", "index.html"), ("/docs", "docs.html"), ("/favicon.ico", "icon.svg")):
+        app.add_api_route(address, _file(file), include_in_schema=False)
+    app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    _describe_inputs(app)
+    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, classroom=classroom)
+    return app
+
+
+def _add_status(app: FastAPI, store: Store, tasks: Tasks, workers: Workers, metrics: Metrics) -> None:
+    """Add the addresses that say how the server is."""
+
     @app.get("/health", tags=["server"])
     async def health() -> dict[str, str]:
         """Check that the server answers and that its storage can be read."""
@@ -90,13 +102,6 @@ def create_app(
         totals = await workers.run(store.totals)
         text = metrics.text(*totals, workers.busy, tasks.done)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    for address, file in (("/", "index.html"), ("/docs", "docs.html"), ("/favicon.ico", "icon.svg")):
-        app.add_api_route(address, _file(file), include_in_schema=False)
-    app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    _describe_inputs(app)
-    app.add_middleware(Guard, limits=limits, metrics=metrics, hosts=hosts, token=token, classroom=classroom)
-    return app
 
 
 def _file(name: str):  # type: ignore[no-untyped-def]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from csn.cli.arguments.shared import add_changes
+from csn.cli.arguments.shared import add_changes, add_folder
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -62,18 +61,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         const="lines",
         help="print the commands that train and test each cell, for a scheduler: lines, or json with dependencies",
     )
-    command.add_argument(
-        "--runs",
-        type=Path,
-        metavar="FOLDER",
-        default=Path("runs/reproduce"),
-        help="folder of the runs (default: %(default)s)",
-    )
-    command.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        default=Path("results"),
-        help="folder of the result files (default: %(default)s)",
-    )
+    add_folder(command, "--runs", "runs/reproduce", "runs")
+    add_folder(command, "--results", "results", "result files")
     add_changes(command)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from csn.cli.arguments.shared import add_folder
+
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """The arguments of `csn results`."""
@@ -13,13 +15,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     tables.add_argument(
         "pages", type=Path, nargs="*", metavar="PAGE", help="pages to rewrite (default: README.md and all of docs)"
     )
-    tables.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        default=Path("results"),
-        help="folder of the result files (default: %(default)s)",
-    )
+    add_folder(tables, "--results", "results", "result files")
     verify = actions.add_parser(
         "verify", help="check a file's numbers, and test its checkpoint on the same tasks again"
     )

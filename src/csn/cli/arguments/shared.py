@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 DATA_HELP = (
     "name of a data set (see `csn data list`), or path of a text file or of images (folder, zip archive or CSV list)"
@@ -38,6 +39,12 @@ def add_devices(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="share the work among N processes on this machine, each with a GPU or a core",
     )
+
+
+def add_folder(command: argparse.ArgumentParser, option: str, default: str, what: str) -> None:
+    """A folder that is created if it is missing."""
+    about = f"folder of the {what} (default: %(default)s)"
+    command.add_argument(option, type=Path, metavar="FOLDER", default=Path(default), help=about)
 
 
 def add_machine(command: argparse.ArgumentParser, device: str = "auto") -> None:
