@@ -19,6 +19,7 @@ from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.evaluate import summarise
 from csn.experiments import compare
 from csn.experiments.pages import comparison_table
+from csn.experiments.records.protocol import tasks_like
 from csn.experiments.timing.floor import Floor, ratios
 
 SMALL = ["--set", "network.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
@@ -162,7 +163,7 @@ def test_the_floor_sends_gradients_through_both_networks() -> None:
     data = load_data("strokes")
     floor = compare._floor(contender.config, data)
     assert isinstance(floor, Floor)
-    floor(compare._source(contender.config, data, "train").batch(0, 1)).loss.backward()
+    floor(tasks_like(contender.config, data, "train", queries=5, seed=0).batch(0, 1)).loss.backward()
     assert all((parameter.grad != 0).any() for parameter in floor.parameters())
 
 

@@ -47,7 +47,7 @@ def test_the_paper_is_in_the_legend_where_it_is_in_the_picture() -> None:
 def test_a_single_model_of_a_data_set_has_one_panel_of_all_its_tasks() -> None:
     background = [HARD._replace(data="omniglot-background", tasks=tasks) for tasks in ("5-way 1-shot", "20-way 1-shot")]
     panels = panels_of([EASY, OTHER, HARD, *background])
-    assert [(panel.title, [name for name, _ in panel.lines]) for panel in panels] == [
+    assert [(panel, [name for name, _ in lines]) for panel, lines in panels.items()] == [
         ("omniglot, 5-way 1-shot", ["adacnn-df, paper", "siamese, plus"]),
         ("omniglot, 20-way 1-shot", ["adacnn-df, paper"]),
         ("omniglot-background: adacnn-df, paper", ["5-way 1-shot", "20-way 1-shot"]),

@@ -19,15 +19,8 @@ def report(options: argparse.Namespace) -> int:
     data = load(tasks, run)
     check_vocabulary(run, data)
     way, shot = or_default(options.way, tasks.way), or_default(options.shot, tasks.shot)
-    source = EpisodeSource(
-        data,
-        "test",
-        way=way,
-        shot=shot,
-        queries=2 if way <= 10 else 1,
-        seed=EVALUATION_SEED,
-        support=run.learner.support_of,
-    )
+    size = {"way": way, "shot": shot, "queries": 2 if way <= 10 else 1}
+    source = EpisodeSource(data, "test", **size, seed=EVALUATION_SEED, support=run.learner.support_of)
     for path in write_report(run, source, options.episode, options.out or options.run / "report"):
         say(f"written to {path}")
     return 0

@@ -15,6 +15,7 @@ from csn.cli.terminal import advance, progress_bar, say
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.run import TrainedRun
+from csn.experiments.markdown import signed
 from csn.experiments.pages import fill, marked_pages
 from csn.experiments.records.files import read_results, results_in
 from csn.experiments.records.result import Result
@@ -69,9 +70,9 @@ def _verify(options: argparse.Namespace) -> int:
     loaded = load(dataclasses.replace(trained_on, name=name), run)
     with progress_bar("[bold]{task.description}") as progress:
         tell = advance(progress, progress.add_task("testing again", total=tasks))
-        verdict = ask_again(content, run, loaded, device=torch.device("cpu"), on_progress=tell)
-    say(f"tested again: {verdict.found}, {verdict.tasks - verdict.differing} of {verdict.tasks} tasks equal")
-    return 0 if verdict.same else 1
+        found, differing = ask_again(content, run, loaded, device=torch.device("cpu"), on_progress=tell)
+    say(f"tested again: {found}, {tasks - differing} of {tasks} tasks equal")
+    return 1 if differing else 0
 
 
 def _shipped(content: dict[str, Any]) -> TrainedRun | None:
@@ -89,8 +90,7 @@ def _diff(options: argparse.Namespace) -> int:
     for result in (one, two):
         say(f"{result.path}: {_plain(result)}, {result.accuracy}")
     tasks = len(one.content["accuracies"][one.learner])
-    shown = f"{100 * apart.mean:+.2f} ± {100 * apart.interval:.2f} points"
-    say(f"difference: {shown}, first minus second, over the same {tasks:,} tasks")
+    say(f"difference: {signed(apart)} points, first minus second, over the same {tasks:,} tasks")
     return 0
 
 
@@ -101,7 +101,7 @@ def _show(options: argparse.Namespace) -> int:
     trained = content["trained"]
     say(f"{options.result}: {found[0].tasks} of {evaluation['data']}, {evaluation['tasks']:,} tasks")
     for result in found:
-        say(f"  {_plain(result)}, seed {result.seed}: {result.accuracy}")
+        say(f"  {_plain(result)}, seed {result.config.train.seed}: {result.accuracy}")
     say(
         f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} {found[0].unit}; "
         f"{trained['seconds_in_all'] / 60:.0f} minutes of training in total"

@@ -23,14 +23,14 @@ from csn.baselines.nearest import NearestNeighbour
 from csn.building import build_learner
 from csn.config import Config, config_from_json, load_preset, merge, parse_option
 from csn.core.model import CSN
-from csn.data.source import Dataset, EpisodeSource
+from csn.data.source import Dataset
 from csn.engine.calibration import Calibration, query_classes
 from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
 from csn.engine.origin import origin
 from csn.engine.run import open_run
 from csn.experiments.records.files import read_result
-from csn.experiments.records.protocol import setting_of
+from csn.experiments.records.protocol import setting_of, tasks_like
 from csn.experiments.records.writing import checkpoint_sha256, json_bytes, result_content
 from csn.experiments.tables.budget import seconds_of_task
 from csn.experiments.timing.floor import floor_of, inference_step, ratios, training_step
@@ -58,17 +58,27 @@ class Contender:
         same = config_from_json(json.dumps(metadata["about"]["config"])) == self.config
         return bool(same and metadata["tasks"] >= self.config.train.tasks)
 
+    @property
+    def earlier(self) -> Config | None:
+        """The configuration of the run in its folder, or None."""
+        path = self.folder / "config.json"
+        return config_from_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
     def check_folder(self) -> None:
         """Raise ValueError if its folder has a run of another configuration.
 
         A shorter run is not accepted as its beginning, because it validated after other numbers of tasks.
         """
-        path = self.folder / "config.json"
-        if path.exists() and config_from_json(path.read_text(encoding="utf-8")) != self.config:
+        if self.earlier not in (None, self.config):
             raise ValueError(
                 f"{self.folder} is a run of other options or another number of tasks: give those, compare into another "
                 f"folder with --out, or remove it"
             )
+
+    def trained_for(self, tasks: int) -> Contender:
+        """This contender with another number of training tasks, and as many validations as all contenders have."""
+        length = {"tasks": tasks, "validate_every": max(1, tasks // VALIDATIONS)}
+        return dataclasses.replace(self, config=merge(self.config, {"train": length}))
 
 
 def contenders(
@@ -105,7 +115,7 @@ def contenders(
         config = merge(config, equal)
         if config.learner.trained_on == "text":
             raise ValueError(f"{name!r} is trained on running text, not on tasks: it cannot be compared at equal cost")
-        found.append(_validated(Contender(name, config, folder / name.replace(":", "-"))))
+        found.append(Contender(name, config, folder / name.replace(":", "-")).trained_for(tasks))
     if len({contender.folder for contender in found}) < len(found):
         raise ValueError(f"each learner can be compared once, got {', '.join(names)}: leave the repetitions out")
     return found
@@ -116,22 +126,19 @@ def bought_for(contender: Contender, data: Dataset, seconds: float, device: torc
 
     An earlier run with the same options keeps its number of tasks.
     """
-    path = contender.folder / "config.json"
-    if path.exists():
-        earlier = config_from_json(path.read_text(encoding="utf-8"))
-        same = _with_tasks(contender, earlier.train.tasks)
-        if same.config == earlier:
-            return same
+    earlier = contender.earlier
+    if earlier is not None and (same := contender.trained_for(earlier.train.tasks)).config == earlier:
+        return same
     learner = untrained(contender, data).to(device)
     affordable = seconds / seconds_of_task(contender.config, learner, data, device)
     per_step = contender.config.train.tasks_per_step
-    return _with_tasks(contender, per_step * max(1, round(affordable / per_step)))
+    return contender.trained_for(per_step * max(1, round(affordable / per_step)))
 
 
 def untrained(contender: Contender, data: Dataset) -> FewShotLearner[Any]:
     """The learner before training, or a ValueError if it does not read this kind of data."""
     torch.manual_seed(contender.config.train.seed)
-    return _build(contender.config, data)
+    return build_learner(contender.config, data.input_spec)
 
 
 def result_of(
@@ -144,7 +151,8 @@ def result_of(
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Read or make a contender's result file: its accuracy on the first `tasks` test tasks, the same for everyone."""
-    source, path = _test_source(contender.config, data, queries), contender.folder / "result.json"
+    source = tasks_like(contender.config, data, "test", queries=queries, seed=EVALUATION_SEED)
+    path = contender.folder / "result.json"
     setting = setting_of(source, tasks, contender.config.learner.attention)
     if path.exists():  # of this model, by its bytes: the times of files follow a clock that may be set back
         content = read_result(path)
@@ -168,7 +176,8 @@ def time_ratios(
     A step has one task. Trained learners are timed, because weights that are still 0 may cost less.
     """
     config = contenders[0].config
-    episode = _source(config, data, "test").batch(0, 1).to(device)
+    tasks = tasks_like(config, data, "test", queries=config.data.queries, seed=config.train.seed)
+    episode = tasks.batch(0, 1).to(device)
     floor = _floor(config, data).to(device)
     learners: dict[str, nn.Module] = {"floor": floor}
     learners |= {each.name: open_run(each.folder).learner.to(device) for each in contenders}
@@ -208,7 +217,8 @@ def summary(
         budget = {"tasks": each.config.train.tasks, "chosen": trained["tasks"], "seconds": trained["seconds_in_all"]}
         rows.append({**row, "training": budget})
     if NEAREST in times:
-        source = _test_source(contenders[0].config, data, evaluation["queries"])
+        config = contenders[0].config
+        source = tasks_like(config, data, "test", queries=evaluation["queries"], seed=EVALUATION_SEED)
         accuracies = evaluate(NearestNeighbour(source.way), source, evaluation["tasks"], device=device)
         numbers = dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True))
         rows.append({"learner": NEAREST, **numbers, "time": times[NEAREST], "training": {"tasks": 0}})
@@ -223,38 +233,13 @@ def summary(
     }
 
 
-def _with_tasks(contender: Contender, tasks: int) -> Contender:
-    """The contender with another number of training tasks."""
-    train = dataclasses.replace(contender.config.train, tasks=tasks)
-    return _validated(dataclasses.replace(contender, config=dataclasses.replace(contender.config, train=train)))
-
-
-def _validated(contender: Contender) -> Contender:
-    """The contender with the number of validations that all contenders have."""
-    every = max(1, contender.config.train.tasks // VALIDATIONS)
-    return dataclasses.replace(contender, config=merge(contender.config, {"train": {"validate_every": every}}))
-
-
-def _build(config: Config, data: Dataset) -> FewShotLearner[Any]:
-    return build_learner(config, data.input_spec)
-
-
 def _floor(config: Config, data: Dataset) -> nn.Module:
     """The two networks of a CSN of the same size for this data."""
     preset = load_preset(FLOORS["images" if data.vocabulary is None else "sentences"])
     size = (config.as_dict()["network"] or config.as_dict()["learner"]).items()
     alike = {name: value for name, value in size if name in ("filters", "precision")}
     network = {} if data.vocabulary is not None else alike
-    csn = _build(merge(preset, {"data": {"way": config.data.way}, "network": network}), data)
+    config = merge(preset, {"data": {"way": config.data.way}, "network": network})
+    csn = build_learner(config, data.input_spec)
     assert isinstance(csn, CSN)
     return floor_of(csn)
-
-
-def _source(config: Config, data: Dataset, split: Any) -> EpisodeSource:
-    tasks = config.data
-    return EpisodeSource(data, split, way=tasks.way, shot=tasks.shot, queries=tasks.queries, seed=config.train.seed)
-
-
-def _test_source(config: Config, data: Dataset, queries: int) -> EpisodeSource:
-    tasks = config.data
-    return EpisodeSource(data, "test", way=tasks.way, shot=tasks.shot, queries=queries, seed=EVALUATION_SEED)

@@ -25,62 +25,66 @@ OVERHEAD_KINDS = {
 }
 
 
-def accuracy_table(rows: Iterable[Result], page: Path) -> str:
+def table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown."""
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def accuracy_table(results: Iterable[Result], page: Path) -> str:
     """Markdown: tasks, with their data where there are several, model, the paper's accuracy, ours, training, file."""
-    rows = list(rows)
-    several = len({result.data for result in rows}) > 1
-    lines = ["| tasks | model | paper | csn | trained on | file |", "|---|---|---|---|---|---|"]
-    for seeds in by_seed(rows):
-        result = seeds[0]
-        tasks = f"{result.tasks} of {result.data}" if several else result.tasks
-        cells = (tasks, result.name, ", ".join(_published(seeds)), accuracy_over_seeds(seeds), _cost(seeds))
-        lines.append(f"| {' | '.join(cells)} | {_links(seeds, page)} |")
-    return "\n".join(lines)
+    groups = by_seed(results)
+    several = len({seeds[0].data for seeds in groups}) > 1
+    rows = []
+    for seeds in groups:
+        tasks = f"{seeds[0].tasks} of {seeds[0].data}" if several else seeds[0].tasks
+        cells = (tasks, seeds[0].name, ", ".join(_published(seeds)), accuracy_over_seeds(seeds), _cost(seeds))
+        rows.append((*cells, _links(seeds, page)))
+    return table(("tasks", "model", "paper", "csn", "trained on", "file"), rows)
 
 
-def grid_table(rows: Iterable[Result], page: Path) -> str:
+def grid_table(results: Iterable[Result], page: Path) -> str:
     """A line per model and a column per size of tasks: our accuracy, the paper's, and the training time.
 
     Results on a second draw of test tasks are left to the other tables.
     """
-    models: dict[str, dict[str, str]] = {}
-    sizes: dict[str, tuple[Any, ...]] = {}
-    of_cell: dict[tuple[str, str], Result] = {}
-    for seeds in by_seed(row for row in rows if row.test_seed == EVALUATION_SEED):
-        result, size = seeds[0], seeds[0].tasks
-        published = "".join(f"<br>{part}" for part in _published(seeds, "paper "))
-        minutes = f"<br>{_minutes(seeds)}" if result.learner == TRAINED else ""
-        if (other := of_cell.setdefault((result.model, size), result)) is not result:
-            lengths = [f"{tasks_in_all(each):,}" for each in (other, result)]
+    cells: dict[tuple[str, str], Result] = {}
+    shown: dict[str, dict[str, str]] = {}
+    for seeds in by_seed(each for each in results if each.test_seed == EVALUATION_SEED):
+        result = seeds[0]
+        if (other := cells.setdefault((result.model, result.tasks), result)) is not result:
+            lengths = [f"{each.tasks_in_all:,}" for each in (other, result)]
             why = "" if lengths[0] == lengths[1] else f"train both alike, not on {' and '.join(lengths)} tasks, or "
             raise ValueError(
-                f"{other.path} and {result.path} are both of {result.model}, {size}: {why}keep one of them"
+                f"{other.path} and {result.path} are both of {result.model}, {result.tasks}: {why}keep one of them"
             )
-        accuracy = f"[{accuracy_over_seeds(seeds)}]({_link(result, page)})"
-        models.setdefault(result.model, {})[size] = f"{accuracy}{published}{minutes}"
-        sizes[size] = result.place[:3]
-    columns = sorted(sizes, key=sizes.__getitem__)
-    lines = [f"| model | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-    lines += [f"| {name} | {' | '.join(cells.get(size, '') for size in columns)} |" for name, cells in models.items()]
-    return "\n".join(lines)
+        parts = [f"[{accuracy_over_seeds(seeds)}]({_link(result, page)})", *_published(seeds, "paper ")]
+        parts += [_minutes(seeds)] if result.learner == TRAINED else []
+        shown.setdefault(result.model, {})[result.tasks] = "<br>".join(parts)
+    sizes = list(dict.fromkeys(each.tasks for each in sorted(cells.values(), key=lambda each: each.place[:3])))
+    return table(("model", *sizes), ((name, *(of.get(size, "") for size in sizes)) for name, of in shown.items()))
 
 
-def arms_table(rows: Iterable[Result], page: Path) -> str:
+def arms_table(results: Iterable[Result], page: Path) -> str:
     """Markdown of an ablation: each arm's accuracy and its difference to the baseline, next to the paper's difference.
 
     Differences are taken task by task. Models state their data if the table has several data sets.
     """
-    rows = in_order(result for result in rows if result.learner == TRAINED)
-    several = len({result.data for result in rows}) > 1
-    lines = ["| model | arm | csn | against the baseline | paper | trained on | file |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for each in arms_of(rows):
-        result = each.seeds[0]
-        model = (f"`{result.preset}`", result.recipe, result.pretraining, result.data if several else "", result.tasks)
-        cells = [", ".join(filter(None, model)), arm(result), accuracy_over_seeds(each.seeds)]
-        cells += [_against(each), each.paper, _cost(each.seeds)]
-        lines.append(f"| {' | '.join(cells)} | {_links(each.seeds, page)} |")
-    return "\n".join(lines)
+    found = in_order(result for result in results if result.learner == TRAINED)
+    several = len({result.data for result in found}) > 1
+    rows = []
+    for each in arms_of(found):
+        result, seeds = each.seeds[0], each.seeds
+        model = (
+            f"`{result.config.preset}`",
+            result.config.recipe,
+            result.pretraining,
+            result.data if several else "",
+            result.tasks,
+        )
+        cells = (", ".join(filter(None, model)), arm(result), accuracy_over_seeds(seeds), _against(each), each.paper)
+        rows.append((*cells, _cost(seeds), _links(seeds, page)))
+    return table(("model", "arm", "csn", "against the baseline", "paper", "trained on", "file"), rows)
 
 
 def _against(arm: Arm) -> str:
@@ -91,7 +95,7 @@ def _against(arm: Arm) -> str:
     """
     if arm.difference is None:
         return ""
-    shown, over = _signed(arm.difference), arm.over_seeds
+    shown, over = signed(arm.difference), arm.over_seeds
     if over is None:
         return shown + (f" ({arm.covered})" if arm.covered else "")
     single = sorted(100 * each.mean for each in arm.by_seed.values())
@@ -108,7 +112,7 @@ def _cost(seeds: Sequence[Result]) -> str:
     if seeds[0].learner != TRAINED:
         return ""
     chosen = _span(each.content["trained"]["tasks"] for each in seeds)
-    return f"{chosen} of {_span(map(tasks_in_all, seeds))} {seeds[0].unit}, {_minutes(seeds)}"
+    return f"{chosen} of {_span(each.tasks_in_all for each in seeds)} {seeds[0].unit}, {_minutes(seeds)}"
 
 
 def _minutes(seeds: Sequence[Result]) -> str:
@@ -121,12 +125,6 @@ def _minutes(seeds: Sequence[Result]) -> str:
 def _span(numbers: Iterable[int]) -> str:
     ends = sorted({*numbers})
     return f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
-
-
-def tasks_in_all(result: Result) -> int:
-    """The number of training tasks, including those after the chosen model. A stopped training has fewer."""
-    curve = result.content["trained"]["validation_curve"]
-    return int(curve[-1][0] if curve else result.content["trained"]["tasks"])
 
 
 def _links(seeds: Sequence[Result], page: Path) -> str:
@@ -143,7 +141,8 @@ def relative(path: Path, page: Path) -> str:
     return Path(os.path.relpath(path.resolve(), page.resolve())).as_posix()
 
 
-def _signed(accuracy: Accuracy) -> str:
+def signed(accuracy: Accuracy) -> str:
+    """A difference in points, with its interval."""
     return f"{100 * accuracy.mean:+.2f} ± {100 * accuracy.interval:.2f}"
 
 
@@ -174,33 +173,30 @@ def _published(seeds: Sequence[Result], paper: str = "") -> list[str]:
     return [*parts, f"its authors {result.by_its_authors}"] if result.by_its_authors else parts
 
 
-def comparison_table(rows: Iterable[dict[str, Any]], folder: str) -> str:
+def comparison_table(learners: Iterable[dict[str, Any]], folder: str) -> str:
     """Markdown: accuracy, training tasks and time, and the time of a task as a ratio to the floor."""
-    lines = ["| learner | accuracy | training tasks | time | training, x floor | inference, x floor | file |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for row in rows:
+    rows = []
+    for row in learners:
         accuracy = str(Accuracy(row["accuracy"], row["interval"])).removesuffix(" %")
         ratios = (f"{row['time'][phase][1]:.2f}" if phase in row["time"] else "" for phase in ("train", "inference"))
         training, link, minutes = row["training"], "", ""
         if training["tasks"]:
             minutes = f"{training['seconds'] / 60:.1f} min"
             link = f"[result]({folder}/{row['learner'].replace(':', '-')}.json)"
-        cells = (row["learner"], accuracy, f"{training['tasks']:,}", minutes, *ratios, link)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((row["learner"], accuracy, f"{training['tasks']:,}", minutes, *ratios, link))
+    header = ("learner", "accuracy", "training tasks", "time", "training, x floor", "inference, x floor", "file")
+    return table(header, rows)
 
 
-def overhead_table(rows: Sequence[dict[str, Any]]) -> str:
+def overhead_table(steps: Sequence[dict[str, Any]]) -> str:
     """Markdown: the median ratio to the floor with its quartiles, and peak memory."""
-    kinds = {kind: name for kind, name in OVERHEAD_KINDS.items() if all(kind in row for row in rows)}
-    head = ["tasks", "phase", *kinds.values()]
-    if has_memory := all("peak_mb" in row for row in rows):
-        head.append(f"peak MB: floor, {', '.join(kinds.values())}")
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for row in rows:
-        cells = [str(row["tasks"]), row["phase"]]
-        cells += (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (row[kind] for kind in kinds))
-        if has_memory:
-            cells.append(", ".join(f"{megabytes:,}" for megabytes in row["peak_mb"].values()))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    kinds = {kind: name for kind, name in OVERHEAD_KINDS.items() if all(kind in step for step in steps)}
+    has_memory = all("peak_mb" in step for step in steps)
+    header = ["tasks", "phase", *kinds.values()]
+    header += [f"peak MB: floor, {', '.join(kinds.values())}"] if has_memory else []
+    rows = []
+    for step in steps:
+        quartiles = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (step[kind] for kind in kinds))
+        memory = [", ".join(f"{megabytes:,}" for megabytes in step["peak_mb"].values())] if has_memory else []
+        rows.append((str(step["tasks"]), step["phase"], *quartiles, *memory))
+    return table(header, rows)

@@ -77,7 +77,7 @@ def _table(name: str, folder: Path, page: Path) -> str:
         known = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_dir())
         raise ValueError(f"no result file is for {name!r}: there are folders {', '.join(known) or 'without results'}")
     results = read_results(folder / first)
-    rows_of = [r for r in results if {r.data, r.sampling, r.preset}.issuperset(words)]
+    rows_of = [r for r in results if {r.data, r.sampling, r.config.preset}.issuperset(words)]
     if not rows_of:
         raise ValueError(f"no result in {folder / first} is of {' and '.join(words) or 'a learner'}")
     return WRITERS[writer](rows_of, page)

@@ -12,6 +12,7 @@ from csn.engine.evaluate import Accuracy
 from csn.engine.log import read_log
 from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
 from csn.engine.run import TrainedRun
+from csn.experiments.markdown import table
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import results_in
 from csn.experiments.records.writing import checkpoint_sha256
@@ -69,8 +70,8 @@ def _markdown(run: TrainedRun, title: str, about: str, *, pretrained: bool) -> s
     best = Accuracy(run.metadata["validation"], run.metadata["interval"])
     model = checkpoint_sha256(run.folder)
     rows = [row for path in sorted(run.folder.glob("result-*.json")) for row in _result_rows(path, model)]
-    table = ["| tasks | attention | learner | accuracy, 95 % interval |\n|---|---|---|---|", *rows]
-    results = "\n".join(table) if rows else f"None yet: `csn evaluate {run.folder}` measures it."
+    header = ("tasks", "attention", "learner", "accuracy, 95 % interval")
+    results = table(header, rows) if rows else f"None yet: `csn evaluate {run.folder}` measures it."
     curve = "![Pretraining on the training classes](pretraining_curve.png)\n\n" if pretrained else ""
     return f"""# {title}
 
@@ -104,9 +105,9 @@ def _markdown(run: TrainedRun, title: str, about: str, *, pretrained: bool) -> s
 """
 
 
-def _result_rows(path: Path, model_sha256: str) -> list[str]:
-    """A row of Markdown for each learner of a result file of `csn evaluate`."""
-    rows = []
+def _result_rows(path: Path, model_sha256: str) -> list[tuple[str, ...]]:
+    """A row for each learner of a result file of `csn evaluate`."""
+    rows: list[tuple[str, ...]] = []
     for result in results_in(path):
         of, learner = result.content["evaluation"], result.learner
         sampling = "" if result.sampling == "random" else f"{result.sampling} "
@@ -114,5 +115,5 @@ def _result_rows(path: Path, model_sha256: str) -> list[str]:
         tasks = f"{result.data}, {of['way']}-way {of['shot']}-shot, {of['tasks']:,} {sampling}{split} tasks"
         if learner == TRAINED and result.content["trained"].get("checkpoint_sha256", model_sha256) != model_sha256:
             learner += ", before training went on"
-        rows.append(f"| {tasks} | {attention} | {learner} | {result.accuracy} |")
+        rows.append((tasks, attention, learner, str(result.accuracy)))
     return rows

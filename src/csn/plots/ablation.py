@@ -12,22 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from csn.plots.drawing import (
-    BLUE,
-    FAINT,
-    INK,
-    LINE,
-    MARGIN,
-    ORANGE,
-    SOFT,
-    TRACK,
-    WIDTH,
-    Box,
-    axes_at,
-    blank_figure,
-    shortened,
-    write,
-)
+from csn.plots import drawing as draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,10 +21,11 @@ if TYPE_CHECKING:
 # Pixels.
 HEAD, PANEL_HEAD, ROW, PANEL_FOOT, FOOT = 70, 72, 25, 36, 4
 NAMES = (90, 230)  # the least and most for the names of arms
-NAME_CHARACTER, GAP, BARS, ACCURACIES, DIFFERENCES = 7.2, 18, 54, 38, 98
+GAP, BARS, ACCURACIES, DIFFERENCES = 18, 54, 38, 98
 # An arm whose interval reaches this many times as far as the median one has an arrow at the edge.
 FAR = 6
-SEEDS: dict[str, Any] = {"color": SOFT, "markersize": 9, "markeredgewidth": 1.2}
+DOT: dict[str, Any] = {"fmt": "o", "color": draw.BLUE, "markersize": 5.5, "linewidth": 1.4, "capsize": 3.5, "zorder": 3}
+SEEDS: dict[str, Any] = {"color": draw.SOFT, "markersize": 9, "markeredgewidth": 1.2}
 
 
 class ArmMark(NamedTuple):
@@ -80,24 +66,23 @@ def ablation_figure(arms: Sequence[ArmMark], *, title: str = "") -> Figure:
     panels = {name: _lines([arm for arm in arms if arm.panel == name]) for name in dict.fromkeys(a.panel for a in arms)}
     kinds = list(dict.fromkeys(arm.kind for arm in arms))
     height = HEAD + FOOT + sum(PANEL_HEAD + ROW * len(lines) + PANEL_FOOT for lines in panels.values())
-    figure = blank_figure(height)
-    names = sorted([*NAMES, NAME_CHARACTER * max(len(arm.label) for arm in arms)])[1]
-    width = (WIDTH - 2 * MARGIN - names) / len(kinds)
+    figure = draw.blank_figure(height)
+    names = draw.names_width((arm.label for arm in arms), *NAMES)
+    width = (draw.WIDTH - 2 * draw.MARGIN - names) / len(kinds)
     top, scales = float(HEAD), (_ends(arms), max(arm.accuracy for arm in arms))
     for panel, lines in panels.items():
-        write(figure, MARGIN, top + 16, panel, size=10.5, weight="bold")
+        draw.write(figure, draw.MARGIN, top + 16, panel, size=10.5, weight="bold")
         top += PANEL_HEAD
         for number, label in enumerate(lines):
-            name = shortened(label, int(names / NAME_CHARACTER))
-            write(figure, MARGIN + names - 8, top + ROW * (number + 0.5), name, size=8.5, ha="right")
+            draw.row_name(figure, draw.MARGIN + names - 8, top + ROW * (number + 0.5), label, names)
         for column, kind in enumerate(kinds):
             its = {number: line[kind] for number, line in enumerate(lines.values()) if kind in line}
             if its:
-                left = MARGIN + names + column * width
+                left = draw.MARGIN + names + column * width
                 place = (left, top, width - (GAP if len(kinds) > 1 else 0), ROW * len(lines))
                 _column(figure, its, place, kind, scales)
         top += ROW * len(lines) + PANEL_FOOT
-    write(figure, MARGIN, 26, title, size=12, weight="bold")
+    draw.head(figure, title)
     _legend(figure, arms)
     return figure
 
@@ -129,7 +114,7 @@ def _ends(arms: Iterable[ArmMark]) -> tuple[float, float]:
 
 
 def _column(
-    figure: Figure, arms: Mapping[int, ArmMark], place: Box, kind: str, scales: tuple[tuple[float, float], float]
+    figure: Figure, arms: Mapping[int, ArmMark], place: draw.Box, kind: str, scales: tuple[tuple[float, float], float]
 ) -> None:
     """Draw the arms of one kind: bars, differences, and both as numbers.
 
@@ -143,42 +128,38 @@ def _column(
     left, top, width, height = place
     ends, highest = scales
     middle, right = left + BARS + ACCURACIES + GAP, left + width - DIFFERENCES
-    write(figure, left, top - 32, kind, size=9, color=SOFT, weight="bold")
-    write(figure, left, top - 10, "accuracy, %", size=8, color=SOFT)
-    write(figure, middle, top - 10, "against the baseline, points", size=8, color=SOFT)
+    draw.write(figure, left, top - 32, kind, size=9, color=draw.SOFT, weight="bold")
+    draw.write(figure, left, top - 10, "accuracy, %", size=8, color=draw.SOFT)
+    draw.write(figure, middle, top - 10, "against the baseline, points", size=8, color=draw.SOFT)
     bars = _axes(figure, (left, top, BARS, height), (0, highest))
     differences = _axes(figure, (middle, top, right - middle, height), ends)
     chance = next(iter(arms.values())).chance
-    bars.axvline(chance, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=3)
+    bars.axvline(chance, color=draw.INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=3)
     bars.set_xticks([chance], ["chance"])
-    differences.axvline(0, color=SOFT, linewidth=1)
+    differences.axvline(0, color=draw.SOFT, linewidth=1)
     for number, arm in arms.items():
         y = top + ROW * (number + 0.5)
-        bars.barh(number, arm.accuracy, height=0.66, color=FAINT if arm.difference is None else BLUE, alpha=0.85)
-        write(figure, left + BARS + ACCURACIES, y, f"{arm.accuracy:.2f}", size=8, ha="right")
+        bars.barh(
+            number, arm.accuracy, height=0.66, color=draw.FAINT if arm.difference is None else draw.BLUE, alpha=0.85
+        )
+        draw.write(figure, left + BARS + ACCURACIES, y, f"{arm.accuracy:.2f}", size=8, ha="right")
         if arm.difference is None:
             continue
         _difference(differences, number, arm)
         shown, weight = f"{arm.difference:+.2f} ± {arm.interval:.2f}", "bold" if arm.verdict == "differs" else "normal"
-        below, color = (arm.covered, SOFT) if arm.covered else (arm.paper and f"paper: {arm.paper}", ORANGE)
-        write(figure, left + width, y - (6 if below else 0), shown, size=8, ha="right", weight=weight)
+        below, color = (arm.covered, draw.SOFT) if arm.covered else (arm.paper and f"paper: {arm.paper}", draw.ORANGE)
+        draw.write(figure, left + width, y - (6 if below else 0), shown, size=8, ha="right", weight=weight)
         if below:
-            write(figure, left + width, y + 6, below, size=7, ha="right", color=color)
+            draw.write(figure, left + width, y + 6, below, size=7, ha="right", color=color)
 
 
-def _axes(figure: Figure, box: Box, ends: tuple[float, float]) -> Axes:
-    """Lines from above, marks along them. box: left, top, width, height in pixels."""
-    from matplotlib.ticker import MaxNLocator
-
+def _axes(figure: Figure, box: draw.Box, ends: tuple[float, float]) -> Axes:
+    """Row axes from one end to the other."""
     *_, width, height = box
-    axes = axes_at(figure, box)
-    axes.set(xlim=ends, ylim=(height / ROW - 0.5, -0.5), autoscale_on=False, yticks=[])
-    axes.xaxis.set_major_locator(MaxNLocator(4 if width < 250 else 8))
-    axes.tick_params(axis="x", labelsize=8, colors=SOFT, length=2)
-    axes.grid(axis="x", color=TRACK)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(LINE)
+    axes = draw.row_axes(figure, box, round(height / ROW), ticks=4 if width < 250 else 8)
+    axes.set(xlim=ends, autoscale_on=False)
+    axes.tick_params(axis="x", colors=draw.SOFT)
+    axes.spines["bottom"].set_color(draw.LINE)
     return axes
 
 
@@ -188,23 +169,12 @@ def _difference(axes: Axes, y: int, arm: ArmMark) -> None:
     low, high = axes.get_xlim()
     if not low <= arm.difference <= high:
         edge, marker = (low, "<") if arm.difference < low else (high, ">")
-        axes.plot(edge, y, marker, color=BLUE, markersize=8, clip_on=False)
+        axes.plot(edge, y, marker, color=draw.BLUE, markersize=8, clip_on=False)
         return
     if len(arm.by_seed) > 1:
         axes.plot(arm.by_seed, [y] * len(arm.by_seed), "|", **SEEDS)
-    face = BLUE if arm.verdict == "differs" else "white"
-    axes.errorbar(
-        arm.difference,
-        y,
-        xerr=arm.interval,
-        fmt="o",
-        color=BLUE,
-        markerfacecolor=face,
-        markersize=5.5,
-        linewidth=1.4,
-        capsize=3.5,
-        zorder=3,
-    )
+    face = draw.BLUE if arm.verdict == "differs" else "white"
+    axes.errorbar(arm.difference, y, xerr=arm.interval, markerfacecolor=face, **DOT)
 
 
 def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
@@ -212,7 +182,7 @@ def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
     from matplotlib.lines import Line2D
 
     def mark(shape: str, label: str, **style: Any) -> Line2D:
-        return Line2D([], [], linestyle="none", marker=shape, label=label, **({"color": BLUE} | style))
+        return Line2D([], [], linestyle="none", marker=shape, label=label, **({"color": draw.BLUE} | style))
 
     low, high = _ends(arms)
     handles = [
@@ -223,14 +193,6 @@ def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
         handles.append(mark("|", "single seeds", **SEEDS))
     if any(arm.difference is not None and not low <= arm.difference <= high for arm in arms):
         handles.append(mark("<", "off the axis"))
-    figure.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=((MARGIN - 8) / WIDTH, 1 - 0.4 / figure.get_figheight()),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=8.5,
-        handletextpad=0.2,
-        columnspacing=1.2,
-        borderaxespad=0,
-    )
+    place = ((draw.MARGIN - 8) / draw.WIDTH, 1 - 0.4 / figure.get_figheight())
+    style: dict[str, Any] = {"handletextpad": 0.2, "columnspacing": 1.2, "borderaxespad": 0, "fontsize": 8.5}
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=len(handles), frameon=False, **style)

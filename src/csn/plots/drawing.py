@@ -6,8 +6,8 @@ Lengths are pixels of a page that is `WIDTH` wide. The file has `SCALE` times as
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, MARGIN, GAP, SCALE, DPI = 900, 24, 4, 2, 100
+NAME_CHARACTER = 7.2  # pixels of a character in names of rows
 RIGHT, WRONG = "✓", "✗"
 BLUE, ORANGE = "#0072b2", "#d55e00"  # Okabe and Ito: told apart with any colour vision
 INK, SOFT, FAINT, LINE, TRACK = "#222222", "#6b6b6b", "#b5b5b5", "#dedede", "#f0f0f0"
@@ -50,6 +51,49 @@ def axes_at(figure: Figure, box: Box) -> Axes:
     return figure.add_axes((left / WIDTH, 1 - (top + height) / whole, width / WIDTH, height / whole))
 
 
+def head(figure: Figure, title: str, y: float = 26) -> None:
+    """The title of a figure."""
+    write(figure, MARGIN, y, title, size=12, weight="bold")
+
+
+def plain(axes: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """Give axes a faint grid below what they show, and no frame above and on the right."""
+    axes.grid(axis=grid, color=TRACK)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def row_axes(figure: Figure, box: Box, rows: int, ticks: int, **steps: Any) -> Axes:
+    """Plain axes with a row for each name, the first on top.
+
+    Args:
+        figure: The figure.
+        box: The place of the axes.
+        rows: The number of rows.
+        ticks: The most intervals between ticks.
+        steps: Further options of matplotlib's MaxNLocator.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    axes = axes_at(figure, box)
+    axes.set(ylim=(rows - 0.5, -0.5), yticks=[])
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, **steps))
+    axes.tick_params(axis="x", labelsize=8, length=2)
+    plain(axes, "x")
+    axes.spines["left"].set_visible(False)
+    return axes
+
+
+def names_width(names: Iterable[str], least: float, most: float) -> float:
+    """The width of a column of names in small type, from `least` to `most`."""
+    return min(most, max(least, NAME_CHARACTER * max(map(len, names))))
+
+
+def row_name(figure: Figure, right: float, y: float, name: str, width: float) -> None:
+    """The name of a row, right-aligned at `right` and cut to a width."""
+    write(figure, right, y, shortened(name, int(width / NAME_CHARACTER)), size=8.5, ha="right")
+
+
 def _height(figure: Figure) -> float:
     return float(figure.get_figheight() * figure.dpi)
 
@@ -65,25 +109,25 @@ def page(height: float, title: str) -> tuple[Figure, Axes]:
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(round(height), 0), autoscale_on=False)
     axes.set_axis_off()
     if title:
-        draw_text(axes, MARGIN, MARGIN + 8, title, size=12, weight="bold")
+        text(axes, MARGIN, MARGIN + 8, title, size=12, weight="bold")
     return figure, axes
 
 
-def draw_text(axes: Axes, x: float, y: float, text: str, width: float = WIDTH, **style: Any) -> None:
+def text(axes: Axes, x: float, y: float, words: str, width: float = WIDTH, **style: Any) -> None:
     """Plain text, vertically centred at y, cut off where (in small type) it gets wider than `width`."""
     style = {"va": "center_baseline", "size": 9, "color": INK, "parse_math": False} | style
-    axes.text(x, y, shortened(text, int(width / 6.6)), None, **style)
+    axes.text(x, y, shortened(words, int(width / 6.6)), None, **style)
 
 
-def draw_image(axes: Axes, picture: np.ndarray, box: Box, *, edge: str = LINE) -> None:
+def image(axes: Axes, picture: np.ndarray, box: Box, *, edge: str = LINE) -> None:
     """A picture in a box with an edge."""
     left, top, width, height = box
     extent = (left, left + width, top + height, top)
     axes.imshow(picture, cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
-    draw_boxes(axes, [(box, "none", edge)])
+    boxes(axes, [(box, "none", edge)])
 
 
-def draw_boxes(axes: Axes, shapes: Sequence[tuple[Box, str, str]]) -> None:
+def boxes(axes: Axes, shapes: Sequence[tuple[Box, str, str]]) -> None:
     """Rectangles, each with its face and edge colour."""
     from matplotlib.collections import PolyCollection
 

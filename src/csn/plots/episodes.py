@@ -16,25 +16,7 @@ from csn.data.source import ClassExamples, EpisodeSource
 from csn.engine.evaluate import Accuracy
 from csn.episode import Episode
 from csn.learner import FewShotLearner
-from csn.plots.drawing import (
-    BLUE,
-    FAINT,
-    GAP,
-    INK,
-    MARGIN,
-    ORANGE,
-    RIGHT,
-    SOFT,
-    TRACK,
-    WIDTH,
-    WRONG,
-    Box,
-    blank_figure,
-    draw_boxes,
-    draw_image,
-    draw_text,
-    page,
-)
+from csn.plots import drawing as draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,42 +45,42 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", pretrainin
         unit_name, of_training = "examples", "pretraining"
     if not train and not validation:
         raise ValueError("the log holds no training or validation record: there is no curve to draw; train first")
-    figure = blank_figure(560)
+    figure = draw.blank_figure(560)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.91))  # below the title
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     for axes, name, label, unit in ((above, "accuracy", "accuracy, %", 100), (below, "loss", "training loss", 1)):
         x, y = np.array([(r["tasks"], unit * r["train"][name]) for r in train], dtype=float).reshape(-1, 2).T
         if len(x) > CURVE_POINTS:
-            axes.plot(x, y, color=FAINT, linewidth=0.6, alpha=0.5)
+            axes.plot(x, y, color=draw.FAINT, linewidth=0.6, alpha=0.5)
             x, y = (np.array([part.mean() for part in np.array_split(values, CURVE_POINTS)]) for values in (x, y))
-        axes.plot(x, y, color=SOFT, linewidth=1.2, marker="." if len(x) <= 20 else "", label=of_training)
+        axes.plot(x, y, color=draw.SOFT, linewidth=1.2, marker="." if len(x) <= 20 else "", label=of_training)
         axes.set_ylabel(label)
-        axes.grid(color=TRACK)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        draw.plain(axes)
     if validation:
         points = [
             (r["tasks"], 100 * r["validation"]["accuracy"], 100 * r["validation"]["interval"]) for r in validation
         ]
         x, y, half = np.array(points).T
-        above.fill_between(x, y - half, y + half, color=BLUE, alpha=0.2, linewidth=0)
-        above.plot(x, y, color=BLUE, linewidth=1.8, marker=".", label="validation, 95 % interval")
+        above.fill_between(x, y - half, y + half, color=draw.BLUE, alpha=0.2, linewidth=0)
+        above.plot(x, y, color=draw.BLUE, linewidth=1.8, marker=".", label="validation, 95 % interval")
         best = max((i for i, r in enumerate(validation) if r["validation"].get("best")), default=int(y.argmax()))
         label = f"best: {Accuracy(y[best] / 100, half[best] / 100)} after {x[best]:,.0f} {unit_name}"
-        above.plot(x[best], y[best], "*", color=ORANGE, markeredgecolor="white", markersize=17, label=label, zorder=3)
+        above.plot(
+            x[best], y[best], "*", color=draw.ORANGE, markeredgecolor="white", markersize=17, label=label, zorder=3
+        )
         for axes in (above, below):
-            axes.axvline(x[best], color=ORANGE, linewidth=0.8, linestyle=":")
+            axes.axvline(x[best], color=draw.ORANGE, linewidth=0.8, linestyle=":")
     above.set_ylim(top=min(100.5, above.get_ylim()[1]))
     below.set_xlabel(f"training {unit_name}")
     below.xaxis.set_major_formatter("{x:,.0f}")
     above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=3, frameon=False, borderpad=0.2)
-    figure.text(MARGIN / WIDTH, 0.95, title, size=12, weight="bold", color=INK, parse_math=False)
+    draw.head(figure, title)
     return figure
 
 
 def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Figure:
     """Accuracy with its interval against the time of a task, in training and in inference. Learners are numbered."""
-    figure = blank_figure(480)
+    figure = draw.blank_figure(480)
     figure.set_layout_engine("constrained", rect=(0.02, 0.02, 0.96, 0.9))
     *panels, names = figure.subplots(1, 3, width_ratios=(5, 5, 3))
     panels[1].sharey(panels[0])  # before drawing, because a learner without training time is in one panel only
@@ -114,21 +96,19 @@ def comparison_figure(rows: Sequence[dict[str, Any]], *, title: str = "") -> Fig
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
         axes.set_xlabel(f"{label}, time per task, x the floor")
-        axes.grid(color=TRACK)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        draw.plain(axes)
     panels[0].set_ylabel("accuracy, %")
     names.set_axis_off()
     for number, row in enumerate(rows, start=1):
         line = f"{number:>2}  {row['learner']}"
         names.text(0, 1 - 0.06 * number, line, color=owner_colour(row["learner"]), size=9, parse_math=False)
-    figure.text(MARGIN / WIDTH, 0.94, title, size=12, weight="bold", color=INK, parse_math=False)
+    draw.head(figure, title)
     return figure
 
 
 def owner_colour(learner: str) -> str:
     """The colour of a learner. Conditionally shifted neurons stand out."""
-    return ORANGE if learner.startswith(("ada", "lstm-ada")) else BLUE
+    return draw.ORANGE if learner.startswith(("ada", "lstm-ada")) else draw.BLUE
 
 
 def episode_figure(
@@ -146,35 +126,35 @@ def episode_figure(
         for part in (episode.support, episode.query)
     )
     gutter = 84 if learner is None else 168
-    left, column = MARGIN + gutter, (WIDTH - 2 * MARGIN - gutter) / episode.way
+    left, column = draw.MARGIN + gutter, (draw.WIDTH - 2 * draw.MARGIN - gutter) / episode.way
     shots = max(map(len, shown))
-    width = min(column - GAP, 96 if shots <= 2 else 64)
+    width = min(column - draw.GAP, 96 if shots <= 2 else 64)
     height = width * support[0].shape[0] / support[0].shape[1]
     lines = 2 if names is not None and column >= 90 else 0
-    top = MARGIN + (36 if title else 0) + 20 + 15 * lines
-    below = top + shots * (height + GAP) + 32
-    pitch = height + GAP if learner is None else 54 if len(queries) <= 15 else 44
+    top = draw.MARGIN + (36 if title else 0) + 20 + 15 * lines
+    below = top + shots * (height + draw.GAP) + 32
+    pitch = height + draw.GAP if learner is None else 54 if len(queries) <= 15 else 44
     bottom = below + pitch * (max(map(len, query_rows)) if learner is None else len(queries))
-    figure, axes = page(bottom + MARGIN + (0 if learner is None else 26), title)
+    figure, axes = draw.page(bottom + draw.MARGIN + (0 if learner is None else 26), title)
     for c in range(episode.way):
         middle, edge = left + (c + 0.5) * column, left + (c + 0.5) * column - width / 2
         head = f"class {c}" if column >= 60 else f"{c}"
-        draw_text(axes, middle, top - 15 * lines - 12, head, ha="center", weight="bold")
+        draw.text(axes, middle, top - 15 * lines - 12, head, ha="center", weight="bold")
         for line, part in enumerate(names[c].split("/")[:lines] if names is not None else ()):
-            draw_text(axes, middle, top - 15 * (lines - line) + 4, part, column, ha="center", size=8, color=SOFT)
+            draw.text(axes, middle, top - 15 * (lines - line) + 4, part, column, ha="center", size=8, color=draw.SOFT)
         for place, row in enumerate(shown[c]):
-            draw_image(axes, support[row], (edge, top + place * (height + GAP), width, height))
+            draw.image(axes, support[row], (edge, top + place * (height + draw.GAP), width, height))
         for place, row in enumerate(query_rows[c] if learner is None else ()):
-            draw_image(axes, queries[row], (edge, below + place * pitch, width, height))
-    draw_text(axes, MARGIN, top + min(height / 2, 14), "support", weight="bold")
-    draw_text(axes, MARGIN, below + (min(height / 2, 14) if learner is None else -14), "queries", weight="bold")
+            draw.image(axes, queries[row], (edge, below + place * pitch, width, height))
+    draw.text(axes, draw.MARGIN, top + min(height / 2, 14), "support", weight="bold")
+    draw.text(axes, draw.MARGIN, below + (min(height / 2, 14) if learner is None else -14), "queries", weight="bold")
     if learner is not None:
         _draw_answers(axes, learner, episode, shown, (left, below, column, pitch))
     return figure
 
 
 def _draw_answers(
-    axes: Axes, learner: FewShotLearner[Any], episode: Episode, shown: list[list[int]], grid: Box
+    axes: Axes, learner: FewShotLearner[Any], episode: Episode, shown: list[list[int]], grid: draw.Box
 ) -> None:
     """The rows of `episode_figure`, a query each: image, mark, answer, and bars under the classes."""
     (left, top, column, pitch), truth = grid, episode.query.y[0].tolist()
@@ -183,15 +163,15 @@ def _draw_answers(
     groups = [[c] for c in range(episode.way)] if attention is None else shown
     single, full = max(map(len, groups)) == 1, max(float(weights.max()), 1e-9)
     cell, room = pitch - 8, column - (6 if column < 60 else 12)
-    shapes: list[tuple[Box, str, str]] = []
+    shapes: list[tuple[draw.Box, str, str]] = []
     for j, picture in enumerate(_pictures(episode.query.x[0])):
         y, answer = top + j * pitch, int(probabilities[j].argmax())
-        mark, colour = (RIGHT, BLUE) if answer == truth[j] else (WRONG, ORANGE)
+        mark, colour = (draw.RIGHT, draw.BLUE) if answer == truth[j] else (draw.WRONG, draw.ORANGE)
         side = min(cell * picture.shape[1] / picture.shape[0], 60)
-        draw_image(axes, picture, (MARGIN, y, side, cell), edge=colour)
-        draw_text(axes, MARGIN + side + 9, y + cell / 2 - 8, f"{mark} class {answer}", weight="bold", color=colour)
+        draw.image(axes, picture, (draw.MARGIN, y, side, cell), edge=colour)
+        draw.text(axes, draw.MARGIN + side + 9, y + cell / 2 - 8, f"{mark} class {answer}", weight="bold", color=colour)
         note = f"{100 * probabilities[j, answer]:.0f} %" + ("" if answer == truth[j] else f", is class {truth[j]}")
-        draw_text(axes, MARGIN + side + 9, y + cell / 2 + 8, note, size=8, color=SOFT)
+        draw.text(axes, draw.MARGIN + side + 9, y + cell / 2 + 8, note, size=8, color=draw.SOFT)
         shapes.append(((left + answer * column + 1, y - 2, column - 2, cell + 4), "none", colour))
         for c, group in enumerate(groups):
             x, step, own = left + c * column + (column - room) / 2, (cell - 4) / max(len(group), 1), c == truth[j]
@@ -199,14 +179,16 @@ def _draw_answers(
                 weight, thick, middle = float(weights[j, row]), min(0.75 * step, 14), y + 2 + (place + 0.5) * step
                 if single and column >= 60:  # room for the number above its bar
                     thick, middle = 10, y + cell / 2 + 9
-                    draw_text(axes, x, y + cell / 2 - 8, f"{weight:.2f}", size=8, color=INK if own else SOFT)
-                shapes.append(((x, middle - thick / 2, room, thick), TRACK, "none"))
-                shapes.append(((x, middle - thick / 2, room * weight / full, thick), INK if own else FAINT, "none"))
-    draw_boxes(axes, shapes)
+                    draw.text(axes, x, y + cell / 2 - 8, f"{weight:.2f}", size=8, color=draw.INK if own else draw.SOFT)
+                shapes.append(((x, middle - thick / 2, room, thick), draw.TRACK, "none"))
+                shapes.append(
+                    ((x, middle - thick / 2, room * weight / full, thick), draw.INK if own else draw.FAINT, "none")
+                )
+    draw.boxes(axes, shapes)
     what = "probability of each class" if attention is None else "attention to each support example"
     what += "" if single else ", in the order of the support"
     caption = f"Bars: {what} (full: {full:.2f}); black: the query's own class. Frame: the answer."
-    draw_text(axes, MARGIN, top + len(truth) * pitch + 16, caption, size=8, color=SOFT)
+    draw.text(axes, draw.MARGIN, top + len(truth) * pitch + 16, caption, size=8, color=draw.SOFT)
 
 
 def explanation_figure(
@@ -226,20 +208,20 @@ def explanation_figure(
         title: The title of the picture.
     """
     query_pictures, remembered = _pictures(queries), _pictures(examples)
-    top, pitch, left = MARGIN + (36 if title else 0), 104.0, MARGIN + 230
-    figure, axes = page(top + pitch * len(rows) + MARGIN, title)
-    bars: list[tuple[Box, str, str]] = []
+    top, pitch, left = draw.MARGIN + (36 if title else 0), 104.0, draw.MARGIN + 230
+    figure, axes = draw.page(top + pitch * len(rows) + draw.MARGIN, title)
+    bars: list[tuple[draw.Box, str, str]] = []
     for j, (answer, probability, sources) in enumerate(rows):
         y = top + j * pitch
-        draw_image(axes, query_pictures[j], (MARGIN, y, 72, 72))
-        draw_text(axes, MARGIN + 84, y + 26, answer, 130, weight="bold", color=BLUE)
-        draw_text(axes, MARGIN + 84, y + 46, f"{100 * probability:.0f} %", size=8, color=SOFT)
+        draw.image(axes, query_pictures[j], (draw.MARGIN, y, 72, 72))
+        draw.text(axes, draw.MARGIN + 84, y + 26, answer, 130, weight="bold", color=draw.BLUE)
+        draw.text(axes, draw.MARGIN + 84, y + 46, f"{100 * probability:.0f} %", size=8, color=draw.SOFT)
         for place, (index, label, weight) in enumerate(sources[:EXPLAINED]):
             x = left + place * 80
-            draw_image(axes, remembered[index], (x, y, 56, 56))
-            bars += [((x, y + 62, 56, 6), TRACK, "none"), ((x, y + 62, 56 * weight, 6), INK, "none")]
-            draw_text(axes, x, y + 78, f"{label} {weight:.2f}", 74, size=8, color=SOFT)
-    draw_boxes(axes, bars)
+            draw.image(axes, remembered[index], (x, y, 56, 56))
+            bars += [((x, y + 62, 56, 6), draw.TRACK, "none"), ((x, y + 62, 56 * weight, 6), draw.INK, "none")]
+            draw.text(axes, x, y + 78, f"{label} {weight:.2f}", 74, size=8, color=draw.SOFT)
+    draw.boxes(axes, bars)
     return figure
 
 
@@ -250,17 +232,17 @@ def contact_sheet(classes: ClassExamples, count: int, *, title: str = "") -> Fig
     chosen = np.linspace(0, len(classes) - 1, count).round().astype(int)
     ends, examples = np.cumsum(classes.counts), np.minimum(classes.counts, SHEET_EXAMPLES)
     rows = [_pictures(classes.x[ends[c] - classes.counts[c] :][: examples[c]]) for c in chosen]
-    gutter, top = 136, MARGIN + (36 if title else 0)
-    width = min((WIDTH - 2 * MARGIN - gutter) / max(map(len, rows)) - GAP, 96)
+    gutter, top = 136, draw.MARGIN + (36 if title else 0)
+    width = min((draw.WIDTH - 2 * draw.MARGIN - gutter) / max(map(len, rows)) - draw.GAP, 96)
     height = width * rows[0][0].shape[0] / rows[0][0].shape[1]
-    figure, axes = page(top + count * (height + GAP) - GAP + MARGIN, title)
+    figure, axes = draw.page(top + count * (height + draw.GAP) - draw.GAP + draw.MARGIN, title)
     for row, (c, pictures) in enumerate(zip(chosen, rows, strict=True)):
-        y, parts = top + row * (height + GAP), classes.names[c].split("/")[:2]
+        y, parts = top + row * (height + draw.GAP), classes.names[c].split("/")[:2]
         for line, part in enumerate(parts):
             middle = y + height / 2 + 12 * (line - (len(parts) - 1) / 2)
-            draw_text(axes, MARGIN, middle, part, gutter, size=7.5, color=SOFT if line else INK)
+            draw.text(axes, draw.MARGIN, middle, part, gutter, size=7.5, color=draw.SOFT if line else draw.INK)
         for place, picture in enumerate(pictures):
-            draw_image(axes, picture, (MARGIN + gutter + place * (width + GAP), y, width, height))
+            draw.image(axes, picture, (draw.MARGIN + gutter + place * (width + draw.GAP), y, width, height))
     return figure
 
 

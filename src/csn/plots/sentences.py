@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from csn.episode import Episode
 from csn.learner import FewShotLearner
 from csn.networks.sentences import BLANK, PAD, known
-from csn.plots.drawing import (
-    BLUE,
-    FAINT,
-    INK,
-    MARGIN,
-    ORANGE,
-    RIGHT,
-    SOFT,
-    TRACK,
-    WIDTH,
-    WRONG,
-    Box,
-    draw_boxes,
-    draw_text,
-    page,
-)
+from csn.plots import drawing as draw
 from csn.plots.episodes import answers
 
 if TYPE_CHECKING:
@@ -39,8 +23,7 @@ LABELS, MIDDLE, BARS = 130, 430, 704  # of the page: width of the labels, place 
 SUPPORT_PITCH, QUERY_PITCH = 22, 40
 
 
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(NamedTuple):
     """The words before and after the blank, and the label of the blanked word."""
 
     before: str
@@ -48,8 +31,7 @@ class Sentence:
     label: int
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A learner's answer to one query: a label, its probability, and the weights of the support (or of the classes)."""
 
     label: int
@@ -57,8 +39,7 @@ class Answer:
     weights: list[float]
 
 
-@dataclass(frozen=True)
-class SentenceTask:
+class SentenceTask(NamedTuple):
     """One task in words.
 
     names: the names of the classes.
@@ -125,49 +106,51 @@ def around(sentence: Sentence, side: int = SIDE) -> tuple[str, str, str]:
 
 def sentence_figure(task: SentenceTask, *, title: str = "") -> Figure:
     """The task on a page: the support above; below a row per query, with the answer and bars of its weights."""
-    top = MARGIN + (36 if title else 0) + 24
+    top = draw.MARGIN + (36 if title else 0) + 24
     below = top + SUPPORT_PITCH * len(task.support) + 34
-    figure, axes = page(below + QUERY_PITCH * len(task.queries) + MARGIN + (24 if task.answers else 0), title)
-    draw_text(axes, MARGIN, top - 18, "support", weight="bold")
+    figure, axes = draw.page(below + QUERY_PITCH * len(task.queries) + draw.MARGIN + (24 if task.answers else 0), title)
+    draw.text(axes, draw.MARGIN, top - 18, "support", weight="bold")
     for number, sentence in enumerate(task.support):
         y = top + (number + 0.5) * SUPPORT_PITCH
         name = f"{sentence.label} {task.names[sentence.label]}"
-        draw_text(axes, MARGIN, y, name, LABELS, weight="bold", color=SOFT)
+        draw.text(axes, draw.MARGIN, y, name, LABELS, weight="bold", color=draw.SOFT)
         _draw_sentence(axes, sentence, y)
-    draw_text(axes, MARGIN, below - 18, "queries", weight="bold")
-    shapes: list[tuple[Box, str, str]] = []
+    draw.text(axes, draw.MARGIN, below - 18, "queries", weight="bold")
+    shapes: list[tuple[draw.Box, str, str]] = []
     for number, sentence in enumerate(task.queries):
         y, word = below + (number + 0.5) * QUERY_PITCH, task.names[sentence.label]
         _draw_sentence(axes, sentence, y)
         if not task.answers:
-            draw_text(axes, MARGIN, y, word, LABELS, color=SOFT)
+            draw.text(axes, draw.MARGIN, y, word, LABELS, color=draw.SOFT)
             continue
         answer = task.answers[number]
-        mark, colour = (RIGHT, BLUE) if answer.label == sentence.label else (WRONG, ORANGE)
-        draw_text(axes, MARGIN, y - 8, f"{mark} {task.names[answer.label]}", LABELS, weight="bold", color=colour)
+        mark, colour = (draw.RIGHT, draw.BLUE) if answer.label == sentence.label else (draw.WRONG, draw.ORANGE)
+        draw.text(axes, draw.MARGIN, y - 8, f"{mark} {task.names[answer.label]}", LABELS, weight="bold", color=colour)
         note = f"{100 * answer.probability:.0f} %" + ("" if answer.label == sentence.label else f", is {word}")
-        draw_text(axes, MARGIN, y + 8, note, LABELS, size=8, color=SOFT)
+        draw.text(axes, draw.MARGIN, y + 8, note, LABELS, size=8, color=draw.SOFT)
         shapes += _bars(task, answer, sentence.label, y)
     if shapes:
-        draw_boxes(axes, shapes)
+        draw.boxes(axes, shapes)
         caption = f"Bars: {task.weighs}, in the order above; black: of the query's own word."
-        draw_text(axes, MARGIN, below + QUERY_PITCH * len(task.queries) + 14, caption, size=8, color=SOFT)
+        draw.text(axes, draw.MARGIN, below + QUERY_PITCH * len(task.queries) + 14, caption, size=8, color=draw.SOFT)
     return figure
 
 
 def _draw_sentence(axes: Axes, sentence: Sentence, y: float) -> None:
     before, blank, after = around(sentence)
-    draw_text(axes, MIDDLE - 20, y, before, ha="right", size=8)
-    draw_text(axes, MIDDLE, y, blank, ha="center", size=8, weight="bold", color=BLUE)
-    draw_text(axes, MIDDLE + 20, y, after, size=8)
+    draw.text(axes, MIDDLE - 20, y, before, ha="right", size=8)
+    draw.text(axes, MIDDLE, y, blank, ha="center", size=8, weight="bold", color=draw.BLUE)
+    draw.text(axes, MIDDLE + 20, y, after, size=8)
 
 
-def _bars(task: SentenceTask, answer: Answer, truth: int, y: float) -> list[tuple[Box, str, str]]:
+def _bars(task: SentenceTask, answer: Answer, truth: int, y: float) -> list[tuple[draw.Box, str, str]]:
     """An upright bar per weight, on a track as high as 1."""
-    width, full = (WIDTH - MARGIN - BARS) / len(answer.weights), QUERY_PITCH - 8
-    shapes: list[tuple[Box, str, str]] = []
+    width, full = (draw.WIDTH - draw.MARGIN - BARS) / len(answer.weights), QUERY_PITCH - 8
+    shapes: list[tuple[draw.Box, str, str]] = []
     for place, (weight, label) in enumerate(zip(answer.weights, task.weight_labels(answer), strict=True)):
         left, high = BARS + place * width, full * weight
-        shapes.append(((left + 1, y - full / 2, width - 2, full), TRACK, "none"))
-        shapes.append(((left + 1, y + full / 2 - high, width - 2, high), INK if label == truth else FAINT, "none"))
+        shapes.append(((left + 1, y - full / 2, width - 2, full), draw.TRACK, "none"))
+        shapes.append(
+            ((left + 1, y + full / 2 - high, width - 2, high), draw.INK if label == truth else draw.FAINT, "none")
+        )
     return shapes

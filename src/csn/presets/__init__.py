@@ -33,10 +33,15 @@ def read_preset(name: str) -> dict[str, Any]:
         raise ValueError(registry.unknown("preset", name, preset_names()))
     path = _own()[name] if entry is None else _of_package(entry.module, name)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     except (OSError, ValueError) as error:
         owner = registry.package_of("preset", name) or "csn"
         raise registry.PartError(f"preset {name!r} of {owner} cannot be read: {error}") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 @functools.cache

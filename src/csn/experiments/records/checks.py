@@ -49,14 +49,10 @@ def problem_of_result(content: Mapping[str, Any]) -> str:
         return "does not say the command that made it"
     if not all(_numbers(pair, 2) for pair in content["trained"]["validation_curve"]):
         return "has no pairs of tasks and accuracy in its 'validation_curve'"
-    if not _says_commits(content["trained"].get("earlier", [])):
+    earlier = content["trained"].get("earlier", [])  # the beginnings of a training that was lengthened
+    if not isinstance(earlier, list) or not all(isinstance(p, dict) and _is(p.get("commit"), str) for p in earlier):
         return "has no list of commits as 'earlier' in 'trained'"
     return _problem_of_accuracies(content["summary"], content["accuracies"], content["evaluation"]["tasks"])
-
-
-def _says_commits(parts: Any) -> bool:
-    """Whether these are the beginnings of a training that was lengthened."""
-    return isinstance(parts, list) and all(isinstance(part, dict) and _is(part.get("commit"), str) for part in parts)
 
 
 def _problem_of_accuracies(summary: Mapping[str, Any], accuracies: Mapping[str, Any], tasks: int) -> str:

@@ -41,8 +41,8 @@ def results_in(path: Path) -> list[Result]:
         config = config_from_json(json.dumps(content["config"]))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is of another version of csn ({error}): evaluate again, or remove it") from error
-    content = content | {"config": json.loads(config.to_json())}
-    return [Result(path, content, learner) for learner in content["summary"]]
+    content = content | {"config": config.as_dict()}
+    return [Result(path, content, learner, config) for learner in content["summary"]]
 
 
 def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from csn.config import Config
 from csn.data.alphabets import WithinAlphabet
 from csn.data.partition import PartitionSource
-from csn.data.source import Dataset, EpisodeSource
+from csn.data.source import Dataset, EpisodeSource, Split
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.episode import SupportOf
 
@@ -17,6 +18,14 @@ SOURCES: dict[str, type[EpisodeSource]] = {
 }
 QUERIES = {"images": 15, "sentences": 1}  # of a class: more sentences than one would leave rare words out
 _SIZE = ("way", "shot", "queries", "seed")
+
+
+def tasks_like(
+    config: Config, data: Dataset, split: Split, *, queries: int, seed: int, support: SupportOf = "examples"
+) -> EpisodeSource:
+    """Random tasks with the classes and shots of a training."""
+    size = config.data
+    return EpisodeSource(data, split, way=size.way, shot=size.shot, queries=queries, seed=seed, support=support)
 
 
 def setting_of(source: EpisodeSource, tasks: int, attention: str) -> dict[str, Any]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from csn.presets import read_toml
 
 AUTHORS = "authors"  # the section of numbers that are not the paper's
 IN_NAMES = {"random": "", "all-inclusive": "-all"}  # how tasks are drawn, as the names of cells have it
@@ -19,7 +15,7 @@ IN_NAMES = {"random": "", "all-inclusive": "-all"}  # how tasks are drawn, as th
 
 @functools.cache
 def _all() -> Mapping[str, Any]:
-    return tomllib.loads((resources.files("csn.experiments.records") / "published.toml").read_text(encoding="utf-8"))
+    return read_toml(Path(__file__).with_name("published.toml"))
 
 
 def published() -> Mapping[str, Mapping[str, Mapping[str, str]]]:

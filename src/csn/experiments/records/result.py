@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csn.config import Config, DataConfig, PretrainConfig, config_from_json, load_preset
+from csn.config import Config, PretrainConfig, config_from_json, load_preset
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.experiments.records.checks import LEARNERS, TRAINED
 from csn.experiments.records.published import by_its_authors, published, size_in_names
@@ -23,16 +23,17 @@ PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # of the ta
 
 @dataclass(frozen=True)
 class Result:
-    """One learner's accuracy from one result file. `learner` is "trained", "untrained" or "nearest neighbour"."""
+    """One learner's accuracy from one result file.
+
+    content: of the file.
+    learner: "trained", "untrained" or "nearest neighbour".
+    config: the configuration of its training.
+    """
 
     path: Path
     content: dict[str, Any]
     learner: str
-
-    @functools.cached_property
-    def config(self) -> Config:
-        """The configuration of its training."""
-        return config_from_json(json.dumps(self.content["config"]))
+    config: Config
 
     @functools.cached_property
     def changes(self) -> list[str]:
@@ -56,19 +57,15 @@ class Result:
         return str(self.content["evaluation"].get("sampling", "random"))
 
     @property
-    def preset(self) -> str:
-        """Of its training."""
-        return str(self.content["config"]["preset"])
-
-    @property
-    def recipe(self) -> str:
-        """Of its training."""
-        return str(self.content["config"]["recipe"])
-
-    @property
     def unit(self) -> str:
         """What training counted: tasks, or sentences for a language model, which has a perplexity."""
         return "sentences" if "perplexity" in self.content["trained"] else "tasks"
+
+    @property
+    def tasks_in_all(self) -> int:
+        """The number of training tasks, including those after the chosen model. A stopped training has fewer."""
+        curve = self.content["trained"]["validation_curve"]
+        return int(curve[-1][0] if curve else self.content["trained"]["tasks"])
 
     @property
     def size(self) -> str:
@@ -86,18 +83,18 @@ class Result:
         """The paper's number for this cell, if it has one."""
         if not self._as_published:
             return ""
-        cells = published().get(self.data, {}).get(self.preset, {})
+        cells = published().get(self.data, {}).get(self.config.preset, {})
         return str(cells.get(size_in_names(self.size, self.sampling), ""))
 
     @property
     def by_its_authors(self) -> str:
         """The number of a baseline's own paper for this cell, if it is not the paper's number."""
-        return by_its_authors(self.data, self.preset, self.size) if self._as_published else ""
+        return by_its_authors(self.data, self.config.preset, self.size) if self._as_published else ""
 
     @functools.cached_property
     def _as_published(self) -> bool:
         """Whether data, model and test are those of a published number."""
-        elsewhere = self.data != self.content["config"]["data"]["name"]
+        elsewhere = self.data != self.config.data.name
         if self.learner != TRAINED or elsewhere or self.sampling == "within-alphabet" or not self.read_as_trained:
             return False
         others = set(self.changes) - self._papers_own
@@ -109,12 +106,10 @@ class Result:
 
         A deep adaLSTM has fewer units at 3 shots (appendix A), and MAML has more steps at 20 ways.
         """
-        data = self.content["config"]["data"]
-        if self.preset.startswith("adalstm-2-") and data["shot"] == 3:
+        data, preset = self.config.data, self.config.preset
+        if preset.startswith("adalstm-2-") and data.shot == 3:
             return {"units=200"}
-        return (
-            {"inner_rate=0.1", "inner_steps=5", "test_steps=5"} if (self.preset, data["way"]) == ("maml", 20) else set()
-        )
+        return {"inner_rate=0.1", "inner_steps=5", "test_steps=5"} if (preset, data.way) == ("maml", 20) else set()
 
     @property
     def read_as_trained(self) -> bool:
@@ -125,12 +120,13 @@ class Result:
     @property
     def pretraining(self) -> str:
         """Whether the embedding network was pretrained, if the preset says otherwise; else ""."""
-        if self.preset not in preset_names():
+        config = self.config
+        if config.preset not in preset_names():
             return ""
-        by_preset = load_preset(self.preset, self.recipe).pretrain.epochs
-        if bool(self.config.pretrain.epochs) == bool(by_preset):
+        by_preset = load_preset(config.preset, config.recipe).pretrain.epochs
+        if bool(config.pretrain.epochs) == bool(by_preset):
             return ""
-        return "pretrained" if self.config.pretrain.epochs else "not pretrained"
+        return "pretrained" if config.pretrain.epochs else "not pretrained"
 
     @functools.cached_property
     def model(self) -> str:
@@ -138,13 +134,13 @@ class Result:
 
         It is the same for every size of tasks.
         """
-        config = self.content["config"]
+        config = self.config
         if self.learner != TRAINED:
-            return self.learner if self.learner == "nearest neighbour" else f"{self.preset}, {self.learner}"
-        parts = [f"`{self.preset}`", self.recipe, *(c for c in self.changes if c not in self._papers_own)]
+            return self.learner if self.learner == "nearest neighbour" else f"{config.preset}, {self.learner}"
+        parts = [f"`{config.preset}`", config.recipe, *(c for c in self.changes if c not in self._papers_own)]
         parts += [self.pretraining] if self.pretraining else []
-        if DataConfig(config["data"]["name"]).label != self.data:
-            parts.append(f"trained on {config['data']['name']}")
+        if config.data.label != self.data:
+            parts.append(f"trained on {config.data.name}")
         return ", ".join(parts)
 
     @functools.cached_property
@@ -152,11 +148,10 @@ class Result:
         """The model, with what was changed for these tasks."""
         if self.learner != TRAINED:
             return self.model
-        config = self.content["config"]
         parts = [self.model, *(change for change in self.changes if change in self._papers_own)]
-        evaluation = self.content["evaluation"]
-        if config["data"]["way"] != evaluation["way"]:
-            parts.append(f"trained on {config['data']['way']}-way tasks")
+        evaluation, way = self.content["evaluation"], self.config.data.way
+        if way != evaluation["way"]:
+            parts.append(f"trained on {way}-way tasks")
         if not self.read_as_trained:
             parts.append(f"tested with {evaluation['attention']} attention")
         if self.test_seed != EVALUATION_SEED:
@@ -169,16 +164,18 @@ class Result:
         return int(self.content["evaluation"].get("seed", EVALUATION_SEED))
 
     @property
-    def seed(self) -> int:
-        """Of its training."""
-        return int(self.content["config"]["train"]["seed"])
-
-    @property
     def place(self) -> tuple[Any, ...]:
         """Where it stands in a table."""
         evaluation = self.content["evaluation"]
         sampling = self.sampling != "random"
-        return evaluation["way"], evaluation["shot"], sampling, LEARNERS.index(self.learner), self.name, self.seed
+        return (
+            evaluation["way"],
+            evaluation["shot"],
+            sampling,
+            LEARNERS.index(self.learner),
+            self.name,
+            self.config.train.seed,
+        )
 
 
 def changes_of(config: dict[str, Any]) -> list[str]:
@@ -211,14 +208,11 @@ def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
             continue
         for name in sorted(part.keys() - told_elsewhere.get(section, set())):
             if part[name] != preset_part[name]:
-                changed[f"{option_label(section, name)}={_shown(part[name])}"] = section, name, preset_part[name]
+                value = tuple(part[name]) if isinstance(part[name], list) else part[name]
+                changed[f"{option_label(section, name)}={value}"] = section, name, preset_part[name]
     return changed
 
 
 def option_label(section: str, name: str) -> str:
     """An option as it appears in tables and file names. Options of the learner and its network need no section."""
     return f"{section}.{name}" if section in ("key", "pretrain") else name
-
-
-def _shown(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

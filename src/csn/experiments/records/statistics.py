@@ -82,7 +82,12 @@ def by_seed(results: Iterable[Result]) -> list[list[Result]]:
     for result in results:
         together.setdefault(_all_but_seed(result), []).append(result)
     groups = [same for alike in together.values() for same in _by_fingerprint(alike)]
-    return [_of_different_seeds(sorted(seeds, key=lambda result: result.seed)) for seeds in groups]
+    for group in groups:
+        group.sort(key=lambda result: result.config.train.seed)
+        for one, other in itertools.pairwise(group):
+            if (seed := one.config.train.seed) == other.config.train.seed:
+                raise ValueError(f"{one.path} and {other.path} are of one training, with seed {seed}: keep one of them")
+    return groups
 
 
 def _all_but_seed(result: Result) -> str:
@@ -99,14 +104,6 @@ def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
     if len(prints.keys() - {None}) < 2:
         return [list(results)]
     return [[each for each in results if each.content["evaluation"].get("fingerprint") == one] for one in prints]
-
-
-def _of_different_seeds(seeds: list[Result]) -> list[Result]:
-    """These results, or a ValueError if two of them have the same seed."""
-    for one, other in itertools.pairwise(seeds):
-        if one.seed == other.seed:
-            raise ValueError(f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them")
-    return seeds
 
 
 def pooled(seeds: Sequence[Result]) -> Accuracy:

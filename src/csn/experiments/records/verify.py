@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -19,20 +19,6 @@ from csn.experiments.records.protocol import source_of
 from csn.experiments.records.writing import checkpoint_sha256, history_of
 
 SLACK = 1e-5  # accuracies are written with six digits
-
-
-class Verdict(NamedTuple):
-    """The accuracy in the file, the accuracy measured now, and the number of tasks on which they differ."""
-
-    stated: Accuracy
-    found: Accuracy
-    tasks: int
-    differing: int
-
-    @property
-    def same(self) -> bool:
-        """Whether every task came out as the file says."""
-        return self.differing == 0
 
 
 def check_summary(content: dict[str, Any]) -> Accuracy:
@@ -106,11 +92,11 @@ def ask_again(
     *,
     device: torch.device,
     on_progress: Callable[[int], None] | None = None,
-) -> Verdict:
-    """Test the run on the same tasks again."""
+) -> tuple[Accuracy, int]:
+    """Test the run on the same tasks again: the accuracy, and the number of tasks that came out differently."""
     check_vocabulary(run, data)
     stated, setting = content["accuracies"][TRAINED], content["evaluation"]
     source = source_of(setting, data, run.learner.support_of)
     found = evaluate(run.learner.to(device), source, setting["tasks"], device=device, on_progress=on_progress)
     differing = sum(abs(a - b) > SLACK for a, b in zip(stated, found, strict=True))
-    return Verdict(summarise(stated), summarise(found), len(found), differing)
+    return summarise(found), differing

@@ -45,16 +45,15 @@ def result_content(
         "summary": summary,
         "evaluation": setting,
         "config": run.metadata["about"]["config"],
-        "trained": training_of(run),
+        "trained": {
+            **history_of(run),
+            "run": run.folder.as_posix(),
+            "checkpoint_sha256": checkpoint_sha256(run.folder),
+        },
         **origin(),
         "seconds": round(time.monotonic() - started, 1),
         "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
     }
-
-
-def training_of(run: TrainedRun) -> dict[str, Any]:
-    """What a result file says about its training, and where the run is."""
-    return {**history_of(run), "run": run.folder.as_posix(), "checkpoint_sha256": checkpoint_sha256(run.folder)}
 
 
 def history_of(run: TrainedRun) -> dict[str, Any]:

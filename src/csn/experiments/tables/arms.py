@@ -33,6 +33,12 @@ class Arm(NamedTuple):
         return over_seeds([each.mean for each in self.by_seed.values()])
 
     @property
+    def interval(self) -> float:
+        """The interval of its difference, over seeds if there are several, else over tasks."""
+        assert self.difference is not None
+        return self.difference.interval if self.over_seeds is None else self.over_seeds.interval
+
+    @property
     def verdict(self) -> Verdict:
         """Whether the arm differs from its baseline or is level with it over seeds; "" if neither is shown."""
         over = self.over_seeds
@@ -50,11 +56,11 @@ class Arm(NamedTuple):
         It is "" if the data or the recipe are not the paper's.
         """
         result = self.seeds[0]
-        config = result.content["config"]
-        others = result.data != config["data"]["name"] or result.recipe != "paper" or result.pretraining
+        config = result.config
+        others = result.data != config.data.name or config.recipe != "paper" or result.pretraining
         if others or not result.read_as_trained:
             return ""
-        cells = published().get(result.data, {}).get(result.preset, {})
+        cells = published().get(result.data, {}).get(config.preset, {})
         size = size_in_names(result.size, result.sampling)
         said = cells.get(f"{size} {'; '.join(result.changes)}", "")
         try:
@@ -70,9 +76,9 @@ def arms_of(rows: Iterable[Result]) -> list[Arm]:
 
 
 def _against(seeds: Sequence[Result], baseline: Sequence[Result]) -> Arm:
-    shared = {each.seed for each in seeds} & {each.seed for each in baseline}
-    ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
-    single = {one.seed: difference([one], [other]) for one, other in zip(ours, theirs, strict=True)}
+    shared = {each.config.train.seed for each in seeds} & {each.config.train.seed for each in baseline}
+    ours, theirs = ([each for each in group if each.config.train.seed in shared] for group in (seeds, baseline))
+    single = {one.config.train.seed: difference([one], [other]) for one, other in zip(ours, theirs, strict=True)}
     return Arm(seeds, difference(ours, theirs) if shared else None, single)
 
 
@@ -84,7 +90,7 @@ def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
     """
     config = result.content["config"]
     changed = changed_options(config)
-    planned = (own for own in _planned_arms(result.preset, result.recipe) if own <= changed.keys())
+    planned = (own for own in _planned_arms(result.config.preset, result.config.recipe) if own <= changed.keys())
     for own in (max(planned, key=len, default=frozenset()), changed.keys()):
         wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
         for section, name, its in (changed[change] for change in own):

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from csn.config import Config
-from csn.data.source import Dataset, EpisodeSource
+from csn.data.source import Dataset
 from csn.engine.evaluate import encodings_for, evaluate
 from csn.engine.run import VALIDATION_QUERIES
 from csn.experiments.records.files import read_result
+from csn.experiments.records.protocol import tasks_like
 from csn.experiments.tables.cells import Cell
 from csn.experiments.timing.floor import seconds_of_step, training_step
 
@@ -56,18 +57,16 @@ def within_budget(cell: Cell, seconds: float, per_task: float, validation: float
 
 def seconds_of_task(config: Config, learner: Any, data: Dataset, device: torch.device | str = "cpu") -> float:
     """Seconds of a training task on this machine with its present load."""
-    tasks, train = config.data, config.train
-    sizes = {"way": tasks.way, "shot": tasks.shot, "queries": tasks.queries}
-    source = EpisodeSource(data, "train", **sizes, seed=train.seed, support=learner.support_of)
+    train, queries = config.train, config.data.queries
+    source = tasks_like(config, data, "train", queries=queries, seed=train.seed, support=learner.support_of)
     step = training_step(learner, source.batch(0, train.tasks_per_step).to(device), train)
     return seconds_of_step(step) / train.tasks_per_step
 
 
 def seconds_of_validation(config: Config, learner: Any, data: Dataset) -> float:
     """Seconds of a validation on this machine with its present load."""
-    tasks, train = config.data, config.train
-    sizes = {"way": tasks.way, "shot": tasks.shot, "queries": VALIDATION_QUERIES}
-    validation = EpisodeSource(data, "val", **sizes, seed=0, support=learner.support_of)
+    train = config.train
+    validation = tasks_like(config, data, "val", queries=VALIDATION_QUERIES, seed=0, support=learner.support_of)
     # Where examples are encoded once, the first tasks take longer than the others.
     encoded = encodings_for(learner.eval(), validation, train.validation_tasks, "cpu") is not None
     tasks_timed = train.validation_tasks if encoded else min(20, train.validation_tasks)

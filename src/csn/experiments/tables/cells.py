@@ -240,7 +240,7 @@ def _other_options(its: Config, own: Config) -> list[str]:
     options = [
         {
             f"{section}.{name}" if section in ("data", "pretrain", "key") or name == "name" else name: value
-            for section, values in _without_length(config).as_dict().items()
+            for section, values in merge(config, {"train": dict.fromkeys(LENGTH, 1)}).as_dict().items()
             for name, value in (values.items() if isinstance(values, dict) else [(section, values)])
         }
         for config in (its, own)
@@ -269,8 +269,3 @@ def _queries(config: Config) -> int:
 def _otherwise(its: dict[str, Any], own: dict[str, Any]) -> list[str]:
     """The names with different values. A missing name counts as equal."""
     return [f"{name}={its[name]}, here {value}" for name, value in own.items() if its.get(name, value) != value]
-
-
-def _without_length(config: Config) -> Config:
-    """A configuration without its length of training and its validations."""
-    return merge(config, {"train": dict.fromkeys(LENGTH, 1)})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from csn.engine.evaluate import EVALUATION_SEED
-from csn.experiments.markdown import OVERHEAD_KINDS, accuracy_table, arms_table, tasks_in_all
+from csn.experiments.markdown import OVERHEAD_KINDS, accuracy_table, arms_table
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import result_paths, results_in
 from csn.experiments.records.result import Result
@@ -47,15 +47,14 @@ def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, byte
     if not found:
         return {}
     name = folder.name
+    found.sort(key=lambda result: result.place)
     if name == ABLATION:
-        found = in_order(sorted(found, key=lambda result: result.place))
-        files = {f"{name}.md": f"{arms_table(found, folder)}\n".encode(), f"{name}.csv": arms_csv(found).encode()}
-        files |= _ablation_pictures(found)
+        found = in_order(found)
+        page, numbers, pictures = arms_table(found, folder), arms_csv(found), _ablation_pictures(found)
     else:
-        found.sort(key=lambda result: result.place)
-        files = {f"{name}.md": f"{accuracy_table(found, folder)}\n".encode()}
-        files |= {f"{name}.csv": accuracy_csv(found).encode()}
-        files |= _pictures(name, [result for result in found if result.test_seed == EVALUATION_SEED])
+        page, numbers = accuracy_table(found, folder), _csv(CSV_COLUMNS, map(_values, found))
+        pictures = _pictures(name, [result for result in found if result.test_seed == EVALUATION_SEED])
+    files = {f"{name}.md": f"{page}\n".encode(), f"{name}.csv": numbers.encode(), **pictures}
     return {folder / file: content for file, content in files.items()}
 
 
@@ -68,11 +67,6 @@ def all_table_files(folder: Path, skip: Callable[[str], None]) -> dict[Path, byt
     return files
 
 
-def accuracy_csv(found: Iterable[Result]) -> str:
-    """One line a result; accuracies in per cent."""
-    return _csv(CSV_COLUMNS, map(_values, found))
-
-
 def arms_csv(found: Sequence[Result]) -> str:
     """One line per result of an ablation, with its difference to the baseline of the same seed.
 
@@ -82,7 +76,7 @@ def arms_csv(found: Sequence[Result]) -> str:
     rows = {result.path: _values(result) for result in found}
     for of in arms_of(found):
         for result in of.seeds:
-            against = of.by_seed.get(result.seed)
+            against = of.by_seed.get(result.config.train.seed)
             values = (arm(result), *(("", "") if against is None else map(_per_cent, against)))
             rows[result.path] |= dict(zip(ARM_COLUMNS, values, strict=True)) | {"paper": ""}
     return _csv((*CSV_COLUMNS[:training], *ARM_COLUMNS, *CSV_COLUMNS[training:]), rows.values())
@@ -90,12 +84,12 @@ def arms_csv(found: Sequence[Result]) -> str:
 
 def _values(result: Result) -> dict[str, Any]:
     """Of a line, by column."""
-    trained, config = result.content["trained"], result.content["config"]
+    trained, config = result.content["trained"], result.config
     mean, interval = map(_per_cent, result.accuracy)
-    values = [result.data, result.size, result.sampling, config["preset"], config["recipe"]]
+    values: list[Any] = [result.data, result.size, result.sampling, config.preset, config.recipe]
     values += ["; ".join(result.changes), result.published, mean, interval]
-    values += [trained["tasks"], trained["seconds"], tasks_in_all(result), trained["seconds_in_all"]]
-    values += [config["train"]["seed"], trained["commit"], result.path.name]
+    values += [trained["tasks"], trained["seconds"], result.tasks_in_all, trained["seconds_in_all"]]
+    values += [config.train.seed, trained["commit"], result.path.name]
     return dict(zip(CSV_COLUMNS, values, strict=True))
 
 
@@ -157,9 +151,9 @@ def _mark(seeds: Sequence[Result]) -> Mark:
 def _arm_mark(of: Arm) -> ArmMark:
     """An arm of an ablation as a line of the panel of its model, in the column of its kind of conditioning."""
     result = of.seeds[0]
-    model, dash, kind = result.preset.rpartition("-")
+    model, dash, kind = result.config.preset.rpartition("-")
     kind = OVERHEAD_KINDS.get(kind, "") if dash else ""
-    parts = (model if kind else result.preset, result.recipe, result.pretraining, result.tasks)
+    parts = (model if kind else result.config.preset, result.config.recipe, result.pretraining, result.tasks)
     mark = ArmMark(
         panel=", ".join(filter(None, parts)),
         kind=kind,
@@ -171,6 +165,5 @@ def _arm_mark(of: Arm) -> ArmMark:
     if of.difference is None:
         return mark
     by_seed = tuple(100 * each.mean for each in of.by_seed.values())
-    interval = of.difference.interval if of.over_seeds is None else of.over_seeds.interval
-    mark = mark._replace(difference=100 * of.difference.mean, interval=100 * interval, by_seed=by_seed)
+    mark = mark._replace(difference=100 * of.difference.mean, interval=100 * of.interval, by_seed=by_seed)
     return mark._replace(covered=of.covered, verdict=of.verdict)

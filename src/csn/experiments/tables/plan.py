@@ -8,9 +8,7 @@ import functools
 import itertools
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,7 @@ from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.experiments.records.files import results_in
 from csn.experiments.records.result import Result, changes_of, option_label
 from csn.experiments.tables.cells import LENGTH, STATED, Cell, EvaluationTasks
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from csn.presets import read_toml
 
 ABLATION = "ablation"
 BASELINE = "baseline"  # the arm of an ablation that changes nothing
@@ -38,7 +32,7 @@ _SEED = re.compile(r"(?P<name>.+)-seed(?P<seed>\d+)")
 
 @functools.cache
 def _all() -> dict[str, Any]:
-    return tomllib.loads((resources.files("csn.experiments.tables") / "tables.toml").read_text(encoding="utf-8"))
+    return read_toml(Path(__file__).with_name("tables.toml"))
 
 
 def tables() -> dict[str, list[dict[str, Any]]]:
@@ -90,14 +84,18 @@ def plan(
     if data is not None:
         cells = _that_read(cells, data)
     cells = [_seeded(cell, seed, data) for cell in cells for seed in range(seeds or cell.seeds)]
-    labels = {cell.name: _labels(cell) for cell in cells}
+    labels = [_labels(cell) for cell in cells]
     named = {row: Path(row).name.removesuffix(".json") for row in rows}  # of a result file, its cell
     rows = list(named.values())
-    unknown = {row: name for row, name in named.items() if not any(name in found for found in labels.values())}
+    unknown = {row: name for row, name in named.items() if not any(name in set().union(*kinds) for kinds in labels)}
     if unknown:
         raise ValueError(f"{table} has no row {', '.join(map(repr, unknown.values()))}: {_known(cells, unknown)}")
-    kinds = [set(rows) & kind for kind in _kinds(cells)]
-    chosen = [cell for cell in cells if all(not kind or kind & labels[cell.name] for kind in kinds)]
+    asked = [set(rows) & set().union(*kind) for kind in zip(*labels, strict=True)]
+    chosen = [
+        cell
+        for cell, kinds in zip(cells, labels, strict=True)
+        if all(not wanted or wanted & kind for wanted, kind in zip(asked, kinds, strict=True))
+    ]
     if not chosen:
         raise ValueError(f"no cell of {table} is all of {', '.join(rows)}: `--dry-run` without --rows lists the cells")
     if problem := next((f"{cell.name}: {cell.problem}" for cell in chosen if cell.problem), ""):
@@ -121,13 +119,13 @@ def _known(cells: Sequence[Cell], unknown: Mapping[str, str]) -> str:
     says which command made it.
     """
     for match in filter(None, map(_SEED.fullmatch, unknown.values())):
-        if any(match["name"] in _labels(cell) for cell in cells):
+        if any(match["name"] in kind for cell in cells for kind in _labels(cell)):
             return f"give --seeds {int(match['seed']) + 1} for that seed"
     for path in filter(Path.is_file, map(Path, unknown)):
         for result in results_in(path)[:1]:
             command = result.content["trained"]["command"]
             return f"give the data, options and seed that are its own (--data, --set, --seeds); it is of `{command}`"
-    names = sorted({label for cell in cells for label in _short_labels(cell)})
+    names = sorted(set().union(*({*itertools.chain(*_labels(cell)[:3]), cell.arm} for cell in cells)) - {""})
     return f"there are {', '.join(names)}, and the names of cells (`--dry-run` lists them) and of their result files"
 
 
@@ -165,7 +163,7 @@ def _arms() -> dict[tuple[str, ...], str]:
 
 
 def _change(result: Result) -> tuple[str, ...]:
-    return result.preset, result.recipe, *result.changes
+    return result.config.preset, result.config.recipe, *result.changes
 
 
 def _in_one_form(changes: Sequence[str]) -> list[str]:
@@ -235,32 +233,18 @@ def _seeded(cell: Cell, seed: int, data: str | None) -> Cell:
     return dataclasses.replace(cell, config=config)
 
 
-def _kinds(cells: Iterable[Cell]) -> list[set[str]]:
-    """Labels by kind. A cell is chosen if it has one of the named labels of every named kind."""
-    presets, recipes, sizes, others = set(), set(), set(), set()
-    for cell in cells:
-        presets.add(cell.config.preset)
-        recipes.add(cell.config.recipe)
-        sizes |= _sizes(cell)
-        others |= _labels(cell)
-    return [presets, recipes, sizes, others - presets - recipes - sizes]
+def _labels(cell: Cell) -> tuple[set[str], ...]:
+    """The names of a cell in --rows, by kind: its preset, its recipe, sizes of tasks, and others.
 
-
-def _labels(cell: Cell) -> set[str]:
-    """The names of a cell in --rows. A name without the seed stands for all seeds, and so do result files."""
+    A cell is chosen if it has one of the named labels of every named kind. A name without the seed stands for all
+    seeds, and so do result files.
+    """
     own = dataclasses.replace(cell, variant="")  # of changed options too, the table's own name
     called = [_seeded(each, seed, None) for each in (cell, own) for seed in (cell.config.train.seed, 0)]
     files = {Path(each.result(test)).stem for each in called for test in cell.tests}
-    return {*_short_labels(cell), *(each.name for each in called), *files}
-
-
-def _short_labels(cell: Cell) -> set[str]:
-    return {cell.config.preset, cell.config.recipe, *_sizes(cell), *([cell.arm] if cell.arm else [])}
-
-
-def _sizes(cell: Cell) -> set[str]:
-    """The sizes of its training tasks and of its test tasks."""
-    return {cell.size, *(test.size for test in cell.tests)}
+    sizes = {cell.size, *(test.size for test in cell.tests)}
+    others = {*(each.name for each in called), *files, *([cell.arm] if cell.arm else [])}
+    return {cell.config.preset}, {cell.config.recipe}, sizes, others
 
 
 def _read_size(text: str) -> tuple[int, int]:
