@@ -314,7 +314,7 @@ def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, c
     assert f"{folder} is a run of other options (preset=prototypical, here adacnn-df; " in said
     assert "): remove it, or give other --runs" in said
     (folder / "config.json").write_text('{"model": ')
-    with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train it anew"):
+    with pytest.raises(ValueError, match=r"config.json cannot be read .*: remove .* to train again"):
         cell.with_length_of_run(tmp_path)
 
 
@@ -348,7 +348,7 @@ def test_a_run_is_trained_on_for_the_tasks_that_are_asked_for(toy, tmp_path, cap
     (tmp_path / falling.name).mkdir()
     (tmp_path / falling.name / "config.json").write_text(falling.config.to_json())
     assert main([*asked, "--set", "train.tasks=48"]) == 2
-    assert "began with 8 tasks and cannot go on to 48, for its rate falls" in capsys.readouterr().err
+    assert "began with 8 tasks and cannot go on to 48, because its learning rate falls" in capsys.readouterr().err
 
 
 def test_the_plan_says_what_results_were_trained_on_and_how_to_take_them_up(toy, capsys):

@@ -43,9 +43,9 @@ def learned(classifier: FewShotClassifier, rows: Rows, *, skip: bool) -> tuple[R
     """Learn the rows, and return those learned with one line per skipped example.
 
     Args:
-        classifier: is fitted in place.
-        rows: labelled examples.
-        skip: leave out examples that cannot be read, instead of raising ValueError.
+        classifier: The classifier, which is fitted in place.
+        rows: Labelled examples.
+        skip: Leave out examples that cannot be read, instead of raising ValueError.
     """
     bad: list[str] = []
     try:

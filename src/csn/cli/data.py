@@ -58,8 +58,8 @@ def load(config: DataConfig, run: TrainedRun | None = None) -> Dataset:
     """Load the configured data set, and show a progress bar if that takes long.
 
     Args:
-        config: which data set, and how to read it.
-        run: if given, images are resized to the size that this run was trained on.
+        config: The data set, and how to read it.
+        run: A run. Images are resized to the size that it was trained on.
     """
     size = config.image_size
     if run is not None and data_entry(config.name).resizable:

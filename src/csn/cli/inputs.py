@@ -33,9 +33,9 @@ def labelled(source: Path, kind: str, labels: Path | None) -> Rows:
     """Read examples with their labels.
 
     Args:
-        source: folder, table or file of vectors.
-        kind: what the examples are: drawings, photos, text or none (vectors).
-        labels: file with one label per line, for vectors only.
+        source: A folder, a table or a file of vectors.
+        kind: The kind of examples: drawings, photos, text or none (vectors).
+        labels: A file with one label per line. Only vectors have one.
     """
     if labels is not None and kind != "none":
         raise ValueError(f"--labels is only for vectors (--encoder none); {source} states its own labels: leave it out")

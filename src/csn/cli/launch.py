@@ -18,8 +18,8 @@ def launch(devices: int, arguments: list[str]) -> int:
     """Run a command in several processes of this machine, as torchrun does, and return its exit status.
 
     Args:
-        devices: number of processes.
-        arguments: the command's words, `--devices` among them.
+        devices: The number of processes.
+        arguments: The words of the command, with `--devices`.
     """
     if devices < 1:
         raise ValueError(f"--devices must be at least 1, got {devices}: give the number of processes")
@@ -51,7 +51,7 @@ def launch(devices: int, arguments: list[str]) -> int:
 
 
 def _without_devices(arguments: list[str]) -> list[str]:
-    """The command without `--devices`, for one process."""
+    """The command of one process: the words without `--devices`."""
     kept, words = [], iter(arguments)
     for word in words:
         if word == "--devices":

@@ -47,9 +47,9 @@ def recognised(
     """(name, explanation) of each example, and (name, reason) of those that could not be read.
 
     Args:
-        classifier: a fitted FewShotClassifier.
-        rows: examples to recognise.
-        stop: raise ValueError at the first example that cannot be read.
+        classifier: A fitted FewShotClassifier.
+        rows: The examples to recognise.
+        stop: Raise ValueError at the first example that cannot be read.
     """
     try:
         return list(zip(rows.names, classifier.explain(rows.items), strict=True)), []

@@ -101,7 +101,7 @@ def _show(options: argparse.Namespace) -> int:
     trained = content["trained"]
     say(f"{options.result}: {found[0].tasks} of {evaluation['data']}, {evaluation['tasks']:,} tasks")
     for result in found:
-        say(f"  {_plain(result)}, seed {result.config.train.seed}: {result.accuracy}")
+        say(f"  {_plain(result)}, seed {result.seed}: {result.accuracy}")
     say(
         f"validation {100 * trained['validation']:.2f} % after {trained['tasks']:,} {found[0].unit}; "
         f"{trained['seconds_in_all'] / 60:.0f} minutes of training in total"

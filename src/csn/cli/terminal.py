@@ -55,8 +55,8 @@ def progress_bar(*columns: str, remembers: float = 30.0) -> Progress:
     """A progress bar with a count and the time left.
 
     Args:
-        columns: text columns in front of the bar.
-        remembers: the time left is estimated from the speed of this many seconds.
+        columns: The text columns in front of the bar.
+        remembers: The time left is estimated from the speed of this many seconds.
     """
     return Progress(
         *(_Shrinking(column, table_column=Column()) for column in columns),

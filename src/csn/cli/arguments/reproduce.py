@@ -59,7 +59,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("lines", "json"),
         const="lines",
-        help="print the commands that train and test each cell, for a scheduler: lines, or json with dependencies",
+        help="print the commands of each cell, which a scheduler can run: lines, or json with dependencies",
     )
     add_folder(command, "--runs", "runs/reproduce", "runs")
     add_folder(command, "--results", "results", "result files")

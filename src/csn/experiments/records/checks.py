@@ -39,7 +39,7 @@ def problem_of_result(content: Mapping[str, Any]) -> str:
             return f"does not say {', '.join(wrong)} in {part!r}"
         possible = _POSSIBLE.get(part, {})
         if wrong := [name for name, kind in possible.items() if name in said and not _is(said[name], kind)]:
-            return f"says something else than {_words(possible[wrong[0]])} as {wrong[0]} in {part!r}"
+            return f"must have {_words(possible[wrong[0]])} as {wrong[0]} in {part!r}"
     for name, choices in _CHOICES.items():
         if content["evaluation"].get(name, choices[0]) not in choices:
             return (
@@ -64,16 +64,16 @@ def _problem_of_accuracies(summary: Mapping[str, Any], accuracies: Mapping[str, 
         if not isinstance(stated, dict) or not _numbers([stated.get("accuracy"), stated.get("interval")]):
             return f"does not say accuracy and interval of {learner} in 'summary'"
         if not _numbers(list(stated.values())):
-            return f"says something else than numbers of {learner} in 'summary'"
+            return f"has a value of {learner} in 'summary' that is not a number"
         if not isinstance(accuracies[learner], list) or not _numbers(accuracies[learner]):
             return f"has no list of numbers as accuracies of {learner}"
         if len(accuracies[learner]) != tasks:
-            return f"speaks of {tasks} tasks and has the accuracies of {len(accuracies[learner])} by {learner}"
+            return f"states {tasks} tasks, but has {len(accuracies[learner])} accuracies of {learner}"
     return ""
 
 
 def _numbers(values: Any, count: int | None = None) -> bool:
-    """Whether these are numbers, as many as they should be."""
+    """Whether these are numbers and, if `count` is given, that many."""
     if not isinstance(values, Sequence) or (count is not None and len(values) != count):
         return False
     return all(_is(value, _NUMBER) for value in values)

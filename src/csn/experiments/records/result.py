@@ -25,7 +25,7 @@ PRETRAINED = PretrainConfig(epochs=4, batch=64, learning_rate=2e-3)  # of the ta
 class Result:
     """One learner's accuracy from one result file.
 
-    content: of the file.
+    content: the contents of the file.
     learner: "trained", "untrained" or "nearest neighbour".
     config: the configuration of its training.
     """
@@ -159,6 +159,11 @@ class Result:
         return ", ".join(parts)
 
     @property
+    def seed(self) -> int:
+        """The seed of the training."""
+        return self.config.train.seed
+
+    @property
     def test_seed(self) -> int:
         """The seed of the test tasks."""
         return int(self.content["evaluation"].get("seed", EVALUATION_SEED))
@@ -168,14 +173,7 @@ class Result:
         """Where it stands in a table."""
         evaluation = self.content["evaluation"]
         sampling = self.sampling != "random"
-        return (
-            evaluation["way"],
-            evaluation["shot"],
-            sampling,
-            LEARNERS.index(self.learner),
-            self.name,
-            self.config.train.seed,
-        )
+        return evaluation["way"], evaluation["shot"], sampling, LEARNERS.index(self.learner), self.name, self.seed
 
 
 def changes_of(config: dict[str, Any]) -> list[str]:

@@ -36,13 +36,12 @@ class OverSeeds(NamedTuple):
         """Whether the 95 % interval leaves out 0."""
         return abs(self.mean) > self.interval
 
-    def is_level(self, margin: float) -> bool:
-        """Whether two one-sided t tests at 5 % find the mean within `margin` of 0 (TOST)."""
-        return abs(self.mean) + t_quantile(0.95, self.seeds - 1) * self.error < margin
-
     def verdict(self, margin: float | None) -> Verdict:
-        """The verdict on a difference: "level" if it is within the margin, "differs", or "" if neither is shown."""
-        if margin is not None and self.is_level(margin):
+        """The verdict on a difference: "level", "differs", or "" if neither is shown.
+
+        It is level if two one-sided t tests at 5 % find the mean within `margin` of 0 (TOST).
+        """
+        if margin is not None and abs(self.mean) + t_quantile(0.95, self.seeds - 1) * self.error < margin:
             return "level"
         return "differs" if self.differs else ""
 
@@ -83,10 +82,12 @@ def by_seed(results: Iterable[Result]) -> list[list[Result]]:
         together.setdefault(_all_but_seed(result), []).append(result)
     groups = [same for alike in together.values() for same in _by_fingerprint(alike)]
     for group in groups:
-        group.sort(key=lambda result: result.config.train.seed)
+        group.sort(key=lambda result: result.seed)
         for one, other in itertools.pairwise(group):
-            if (seed := one.config.train.seed) == other.config.train.seed:
-                raise ValueError(f"{one.path} and {other.path} are of one training, with seed {seed}: keep one of them")
+            if one.seed == other.seed:
+                raise ValueError(
+                    f"{one.path} and {other.path} are of one training, with seed {one.seed}: keep one of them"
+                )
     return groups
 
 

@@ -33,8 +33,12 @@ def result_content(
 ) -> dict[str, Any]:
     """A result file: everything that makes a number checkable.
 
-    started: by `time.monotonic`.
-    calibrations: what `Calibration.summary` says of each learner.
+    Args:
+        run: The run that was tested.
+        setting: The test tasks, as `setting_of` describes them.
+        results: The accuracies of the tasks, by learner.
+        started: The start of the test, from `time.monotonic`.
+        calibrations: The calibration of each learner, from `Calibration.summary`.
     """
     summary = {
         label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True)) | calibrations[label]
@@ -45,11 +49,7 @@ def result_content(
         "summary": summary,
         "evaluation": setting,
         "config": run.metadata["about"]["config"],
-        "trained": {
-            **history_of(run),
-            "run": run.folder.as_posix(),
-            "checkpoint_sha256": checkpoint_sha256(run.folder),
-        },
+        "trained": history_of(run) | {"run": run.folder.as_posix(), "checkpoint_sha256": checkpoint_sha256(run.folder)},
         **origin(),
         "seconds": round(time.monotonic() - started, 1),
         "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},

@@ -76,9 +76,9 @@ def arms_of(rows: Iterable[Result]) -> list[Arm]:
 
 
 def _against(seeds: Sequence[Result], baseline: Sequence[Result]) -> Arm:
-    shared = {each.config.train.seed for each in seeds} & {each.config.train.seed for each in baseline}
-    ours, theirs = ([each for each in group if each.config.train.seed in shared] for group in (seeds, baseline))
-    single = {one.config.train.seed: difference([one], [other]) for one, other in zip(ours, theirs, strict=True)}
+    shared = {each.seed for each in seeds} & {each.seed for each in baseline}
+    ours, theirs = ([each for each in group if each.seed in shared] for group in (seeds, baseline))
+    single = {one.seed: difference([one], [other]) for one, other in zip(ours, theirs, strict=True)}
     return Arm(seeds, difference(ours, theirs) if shared else None, single)
 
 

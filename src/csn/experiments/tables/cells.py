@@ -49,17 +49,17 @@ class EvaluationTasks:
 
     @property
     def suffix(self) -> str:
-        """Of a result file's name."""
+        """The part of a result file's name that says how the tasks are drawn."""
         other_tasks = "" if self.seed == EVALUATION_SEED else f"-tasks{self.seed}"
         return ("" if self.sampling == "random" else f"-{self.sampling}") + other_tasks
 
     @property
     def size(self) -> str:
-        """As in 5w1s."""
+        """The size as names have it: 5w1s."""
         return f"{self.way}w{self.shot}s"
 
     def options(self) -> list[str]:
-        """Of `csn evaluate`."""
+        """The options of `csn evaluate`."""
         how = ["--tasks", str(self.tasks)] if self.tasks else []
         how += [f"--{self.sampling}"] if self.sampling != "random" else []
         how += ["--task-seed", str(self.seed)] if self.seed != EVALUATION_SEED else []
@@ -94,7 +94,7 @@ class Cell:
 
     @property
     def size(self) -> str:
-        """Of the tasks that it is trained on, as in 5w1s."""
+        """The size of its training tasks, as in 5w1s."""
         return f"{self.config.data.way}w{self.config.data.shot}s"
 
     @property
@@ -155,7 +155,7 @@ class Cell:
         try:
             config = config_from_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train it anew") from error
+            raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train again") from error
         if other := _other_options(config, self.config):
             raise ValueError(
                 f"{path.parent} is a run of other options ({'; '.join(other)}): remove it, or give other --runs"
@@ -170,9 +170,9 @@ class Cell:
             return self
         if lengthened(self.config, wanted) == self.config:
             raise ValueError(
-                f"{self.name} began with {tasks:,} tasks and cannot go on to {wanted.train.tasks:,}, for its rate "
-                f"falls towards its end or its last step was a smaller one: remove its run to train it anew, or leave "
-                f"out --set train.tasks"
+                f"{self.name} began with {tasks:,} tasks and cannot go on to {wanted.train.tasks:,}, because its "
+                f"learning rate falls towards its end or its last step was smaller: remove its run to train again, or "
+                f"leave out --set train.tasks"
             )
         length = [name for name in LENGTHENED if f"train.{name}" in named]
         return self.trained_for(**{name: getattr(wanted.train, name) for name in length})

@@ -76,14 +76,14 @@ def arms_csv(found: Sequence[Result]) -> str:
     rows = {result.path: _values(result) for result in found}
     for of in arms_of(found):
         for result in of.seeds:
-            against = of.by_seed.get(result.config.train.seed)
+            against = of.by_seed.get(result.seed)
             values = (arm(result), *(("", "") if against is None else map(_per_cent, against)))
             rows[result.path] |= dict(zip(ARM_COLUMNS, values, strict=True)) | {"paper": ""}
     return _csv((*CSV_COLUMNS[:training], *ARM_COLUMNS, *CSV_COLUMNS[training:]), rows.values())
 
 
 def _values(result: Result) -> dict[str, Any]:
-    """Of a line, by column."""
+    """The values of a line, by column."""
     trained, config = result.content["trained"], result.config
     mean, interval = map(_per_cent, result.accuracy)
     values: list[Any] = [result.data, result.size, result.sampling, config.preset, config.recipe]
@@ -124,7 +124,7 @@ def _ablation_pictures(found: Sequence[Result]) -> dict[str, bytes]:
 
 
 def _in_words(marks: Iterable[tuple[Any, ...]]) -> str:
-    """What a picture shows, with one line per mark. A test compares it with the results, whatever drew the picture."""
+    """What a picture shows, with one line per mark. A test compares these lines with the results."""
     return "\n".join(", ".join(_plain(value) for value in mark) for mark in marks)
 
 

@@ -109,10 +109,10 @@ def step_times(
     """Seconds of a step of each contender, one number per repeat.
 
     Args:
-        steps: what is timed.
-        repeats: rounds in which the contenders take turns.
-        seconds: that a repeat lasts per contender.
-        clock: wall time by default; `time.process_time` where other processes share the machine.
+        steps: The step of each contender.
+        repeats: The number of rounds in which the contenders take turns.
+        seconds: The time that a repeat takes per contender.
+        clock: Wall time by default. Use `time.process_time` if other processes share the machine.
     """
     clock = clock or time.perf_counter
     counts = {}
