@@ -362,7 +362,7 @@ def test_a_file_says_how_it_was_made(capsys: pytest.CaptureFixture[str]) -> None
     said = " ".join(capsys.readouterr().out.split())
     assert "omniglot-5w1s-adacnn-df-paper.json: 5-way 1-shot of omniglot, 1,000 tasks" in said
     assert "adacnn-df, paper, seed 0: 98.22 ± 0.20 %" in said
-    assert "validation 98.30 % after 37,500 tasks; 25 minutes of training in total" in said
+    assert "validation 98.30 % after 37,500 tasks; 19 minutes of training in total" in said
     assert "csn train adacnn-df --recipe paper --data omniglot --way 5 --shot 1 --tasks 40000 --seed 0" in said
     assert "csn evaluate runs/reproduce/omniglot-5w1s-adacnn-df-paper --way 5 --shot 1 --tasks 1000" in said
     assert (
