@@ -448,7 +448,7 @@ def test_data_that_are_not_there_are_named_before_anything_is_trained(toy, capsy
     trained = []
     monkeypatch.setattr("csn.cli.reproduce.run_all", lambda cells, *_: trained.extend(cells) or {})
     assert main(["reproduce", "strokes", "--rows", "adacnn-32-df"]) == 2
-    wanted = "mini-imagenet was not found: put it into a folder mini_imagenet and set CSN_DATA to the folder that holds"
+    wanted = "mini-imagenet was not found: put it into a folder mini_imagenet, and set CSN_DATA to the parent"
     assert capsys.readouterr().err.count(f"csn: {wanted}") == 1
     assert trained == []
     assert main(["reproduce", "strokes"]) == 1  # the others go on
