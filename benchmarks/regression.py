@@ -7,6 +7,8 @@ Sinusoids follow Finn et al. (2017): amplitude in [0.1, 5], phase in [0, pi], x 
 the breast cancer data set: 569 rows of 30 standardised measurements. A task hides one measurement, shows it for 10 rows
 and asks for it in other rows. The last 10 measurements and a third of the rows are used only for testing.
 
+MAML has the setting of its authors: one inner step of 0.01. (Learned inner rates began at
+0.01 and moved by 0.003 in a step of Adam; at 0.03 the inner loop diverged, and one training of three ended in NaN.)
 Every learner trains for the same CPU time in one thread. Ridge regression is fitted only to the support. Its penalty
 and the width of its kernel are the best of a grid on training tasks.
 """
@@ -96,7 +98,7 @@ def learners(inputs: int) -> dict[str, Callable[[], nn.Module]]:
         return regressor(base, key, conditioning=conditioning, temperature=10.0)
 
     def maml() -> nn.Module:
-        return MAMLRegressor(MLPKey(inputs, size=1, units=64), 2, inner_steps=3, inner_rate=0.01, rate="each")
+        return MAMLRegressor(MLPKey(inputs, size=1, units=64), 2, inner_steps=1, inner_rate=0.01)
 
     return {"CSN, direct feedback": lambda: csn("df"), "CSN, gradient": lambda: csn("gradient"), "MAML": maml}
 
@@ -153,8 +155,7 @@ def rows_of(name: str, draw: Draw, seeds: int, seconds: float) -> list[dict[str,
             torch.manual_seed(seed)
             learner = build()
             seen.append(train(learner, draw, seed, seconds))
-            with torch.no_grad():
-                errors.append(float(learner.eval()(support, query)))
+            errors.append(float(learner.eval()(support, query).detach()))
         rows.append({"data": name, "learner": label, "errors": errors, "seconds": seconds, "tasks": seen})
     return rows
 
