@@ -82,3 +82,15 @@ def test_a_number_that_no_file_says_would_be_found() -> None:
 
 def quotes_of_pages() -> int:
     return sum(len(NUMBER.findall(TABLE.sub("", page.read_text(encoding="utf-8")))) for page in PAGES)
+
+
+def test_the_page_on_export_says_how_long_an_answer_takes():
+    [row] = json.loads((ROOT / "results/benchmarks/page.json").read_text(encoding="utf-8"))["rows"]
+    page = " ".join((ROOT / "docs/export.md").read_text(encoding="utf-8").split())
+    for words in (
+        f"(load {row['load']:.1f}): an answer came {row['p50_ms']:.0f} ms after the movement",
+        f"at most {row['p95_ms']:.0f} ms for 95 %",
+        f"the next one {row['between_p50_ms']:.0f} ms later",
+        f"It took {row['processor_ms']:.0f} ms of processor time",
+    ):
+        assert words in page
