@@ -336,7 +336,7 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         ),
         ("summary.best", {}, "is of best, where only trained, untrained, nearest neighbour can be"),
         ("summary.untrained", {}, "does not have both a summary and accuracies of untrained"),
-        ("accuracies.trained", [0.5], "tasks and has the accuracies of 1 by trained"),
+        ("accuracies.trained", [0.5], "tasks, but has 1 accuracies of trained"),
         ("accuracies.trained", [0.5, None], "has no list of numbers as accuracies of trained"),
         ("evaluation.split", 5, "must have text as split in 'evaluation'"),
         ("evaluation.sampling", "twice", "has 'twice' as sampling in 'evaluation', where random or"),
