@@ -117,7 +117,7 @@ def test_a_later_format_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("csn.engine.checkpoint.FORMAT", 99)
     save_checkpoint(tmp_path / "new", TENSORS, METADATA)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format 99, this version of csn reads 1"):
+    with pytest.raises(ValueError, match="format 99, but this version of csn reads 1"):
         load_checkpoint(tmp_path / "new")
 
 

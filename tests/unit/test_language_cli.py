@@ -168,7 +168,7 @@ def test_a_text_of_another_vocabulary_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "lstm-lm", "--data", "strokes"], "a language model needs a text, 'strokes' is none"),
+        (["train", "lstm-lm", "--data", "strokes"], "a language model needs a text, and 'strokes' is not a text"),
         (["train", "adalstm-1-df", "--data", "strokes"], "network lstm does not read images"),
         (["train", "adacnn-df", "--data", "toy-language"], "the data has sentences: choose another preset"),
         (["train", "adalstm-1-df", "--data", "toy-language", "--way", "61"], "61-way 1-shot"),

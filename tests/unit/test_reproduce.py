@@ -467,7 +467,7 @@ def test_a_language_model_needs_a_text(toy, capsys, monkeypatch):
     monkeypatch.setitem(TOY, "strokes", [row])
     monkeypatch.setattr("csn.cli.reproduce.run_all", lambda *_: pytest.fail("trained"))
     assert main(["reproduce", "strokes"]) == 2
-    assert "a language model needs a text, 'strokes' is none" in capsys.readouterr().err
+    assert "a language model needs a text, and 'strokes' is not a text" in capsys.readouterr().err
 
 
 def test_a_longer_training_is_as_good_a_result(toy, tmp_path):

@@ -104,5 +104,5 @@ def test_a_text_of_another_vocabulary_is_refused(tmp_path: Path):
     run = TrainedRun(tmp_path, load_preset("adalstm-1-df"), torch.nn.Module(), {"about": about}, {}, [])
     check_vocabulary(run, Dataset("same", {}, words))
     for other in (words[:-1], (*words[:3], "b", "a"), None):
-        with pytest.raises(ValueError, match="something else"):
+        with pytest.raises(ValueError, match="other words"):
             check_vocabulary(run, Dataset("other", {}, other))
