@@ -75,6 +75,6 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_at_once(capsys):
 
 def test_windows_has_no_lock_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.warns(RuntimeWarning, match=r"Windows has no lock for .*run: make sure that no other process trains in it"):
+    with pytest.warns(RuntimeWarning, match=r"Windows has no lock for .*run: make sure that no other process trains"):
         assert lock_folder(tmp_path / "run") is None
     assert (tmp_path / "run").is_dir()
