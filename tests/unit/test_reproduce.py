@@ -624,7 +624,7 @@ def test_a_run_that_was_killed_at_once_goes_on_with_the_pretraining_of_another(t
     folder.mkdir(parents=True)
 
     def words() -> tuple[bool, bool]:
-        _start(cells[1], cells[1].tests, cells, options, Path("results"), 1).log.close()
+        _start(cells[1], cells[1].tests, cells, options, 1).log.close()
         return "--resume" in started[-1], "--pretrained" in started[-1]
 
     assert words() == (False, True)
