@@ -197,7 +197,7 @@ class Cell:
 
         Args:
             results: The folder of all results.
-            again: Make all result files again.
+            again: Count a file with other contents as missing, because it will be replaced.
         """
         missing, problems = [], []
         for test in self.tests:
