@@ -47,7 +47,8 @@ function show({ door, waiting }, settle) {
       make("div", { class: "drawings" }, ...pictures.slice(0, SHOWN).map((src) => make("img", { src, alt: "" }))),
       make("bdi", { textContent: label, title: label }),
       make("span", {}, pictures.length > 1 ? plural(pictures.length, "drawing") : ""),
-      button("Let in", "pass", () => api.letPass(label)),
-      button("Refuse", "quiet refuse", () => api.refuse(label)));
+      make("div", { class: "decide" },
+        button("Let in", "pass", () => api.letPass(label)),
+        button("Refuse", "quiet refuse", () => api.refuse(label))));
   }));
 }
