@@ -94,3 +94,14 @@ def test_the_page_on_export_says_how_long_an_answer_takes():
         f"It took {row['processor_ms']:.0f} ms of processor time",
     ):
         assert words in page
+
+
+def test_the_page_on_speed_has_the_costs_of_the_doors():
+    rows = json.loads((ROOT / "results/benchmarks/doors.json").read_text(encoding="utf-8"))["rows"]
+    section = (
+        (ROOT / "docs/speed.md").read_text(encoding="utf-8").split("## What the doors cost")[1].split("\nFile:")[0]
+    )
+    table = [line.strip("| ").split(" | ") for line in section.splitlines() if re.match(r"\|.*\d \|", line)]
+    of_files = [(row["ms"], "{1:.2f} ({0:.2f} - {2:.2f})".format(*row["ratio"])) for row in rows]
+    assert [cells[3] for cells in table] == [ratio for _, ratio in of_files]
+    assert all(abs(float(cells[1]) - ms) < 0.051 for cells, (ms, _) in zip(table, of_files, strict=True))
