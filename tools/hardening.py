@@ -71,9 +71,10 @@ def merged(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[s
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows for the page."""
-    lines = ["| attack | tries | held | minutes | commit |", "|---|---:|---:|---:|---|"]
+    lines = ["| attack | tries | held | minutes | of the processor | commit |", "|---|---:|---:|---:|---:|---|"]
     for row in rows:
-        numbers = f"{row['tries']:,} | {row['held']:,} | {row['minutes']:g}"
+        processor = f"{row['processor minutes']:g}" if "processor minutes" in row else ""
+        numbers = f"{row['tries']:,} | {row['held']:,} | {row['minutes']:g} | {processor}"
         lines.append(f"| {row['attack']} | {numbers} | `{row['commit'][:7]}` |")
     return "\n".join(lines) + "\n"
 

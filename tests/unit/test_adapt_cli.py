@@ -168,6 +168,22 @@ def test_one_bad_file_does_not_lose_the_answers(
         (place / "images/alpha/broken.png").unlink()
 
 
+@pytest.mark.parametrize("encoder", ["text", "none"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"text,label\n" + b"a" * 100_000_000 + b",x\n", "field larger than field limit"),
+        (b'text,label\n"' + b"a,\n" * 10_000_000, "field larger than field limit"),
+        (b"text,label\n\xff\xfe,x\n", "is not a CSV file in UTF-8"),
+    ],
+    ids=["100 MB in one cell", "a quote that is never closed", "no UTF-8"],
+)
+def test_hostile_tables_are_refused(content: bytes, message: str, encoder: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        labelled(tmp_path / "t.csv", encoder, None)
+
+
 def test_a_terminal_is_shown_what_strangers_wrote_and_never_obeys_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

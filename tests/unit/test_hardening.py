@@ -54,4 +54,6 @@ def test_what_the_attacks_write_becomes_rows(tool):
     assert (first["attack"], first["tries"], first["held"]) == ("lists in CSV", 10, 8)
     assert (second["tries"], second["held"]) == (7, 6)
     lines = tool.table([first | {"commit": "0" * 40}]).splitlines()
-    assert lines[-1] == "| lists in CSV | 10 | 8 | 1.5 | `0000000` |"
+    assert lines[-1] == "| lists in CSV | 10 | 8 | 1.5 |  | `0000000` |"
+    lines = tool.table([first | {"commit": "0" * 40, "processor minutes": 0.25}]).splitlines()
+    assert lines[-1] == "| lists in CSV | 10 | 8 | 1.5 | 0.25 | `0000000` |"
