@@ -105,3 +105,15 @@ def test_the_page_on_speed_has_the_costs_of_the_doors():
     of_files = [(row["ms"], "{1:.2f} ({0:.2f} - {2:.2f})".format(*row["ratio"])) for row in rows]
     assert [cells[3] for cells in table] == [ratio for _, ratio in of_files]
     assert all(abs(float(cells[1]) - ms) < 0.051 for cells, (ms, _) in zip(table, of_files, strict=True))
+
+
+@pytest.mark.parametrize("data", ["sinusoids", "breast cancer"])
+def test_errors_of_real_numbers_are_those_of_their_file(data):
+    rows = json.loads((ROOT / "results/shifts/regression.json").read_text(encoding="utf-8"))["rows"]
+    page = (ROOT / "docs/where-shifts-matter.md").read_text(encoding="utf-8")
+    [line] = re.findall(rf"^\| [a-z ]*{data} \|.*$", page.split("## Real numbers")[1], re.MULTILINE)
+    for row in (row for row in rows if row["data"] == data):
+        mean, errors = np.mean(row["errors"]), row["errors"]
+        assert np.isfinite(errors).all(), row["learner"]
+        spread = f" ({min(errors):.2f} to {max(errors):.2f})" if len(errors) > 1 else ""
+        assert f"| {mean:.2f}{spread} |" in line, row["learner"]
