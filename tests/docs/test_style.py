@@ -15,7 +15,7 @@ PAGES = [
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "tutorials" not in path.parts),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
-GENERATED = re.compile(r"<!-- (results|shifts)\b[^>]*? -->\n.*?<!-- /\1 -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (results|shifts|encoders)\b[^>]*? -->\n.*?<!-- /\1 -->", re.DOTALL)
 CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 MOST_OF_A_LINE = 120
 
