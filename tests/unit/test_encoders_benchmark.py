@@ -15,6 +15,7 @@ from csn.core.repeated import HeadOptions
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import encoded_sets
 import encoders
+import finetuning
 import head_designs
 import unknown
 
@@ -59,7 +60,7 @@ def test_the_page_has_the_numbers_of_the_result_files():
 
 @pytest.mark.parametrize(
     ("name", "table"),
-    [("unknown", unknown.table), ("designs", head_designs.table)],
+    [("unknown", unknown.table), ("designs", head_designs.table), ("finetuning", finetuning.table)],
 )
 def test_the_page_has_the_numbers_of_the_other_files_too(name, table):
     root = Path(__file__).parents[2]
