@@ -117,3 +117,12 @@ def test_errors_of_real_numbers_are_those_of_their_file(data):
         assert np.isfinite(errors).all(), row["learner"]
         spread = f" ({min(errors):.2f} to {max(errors):.2f})" if len(errors) > 1 else ""
         assert f"| {mean:.2f}{spread} |" in line, row["learner"]
+
+
+def test_the_page_on_speed_has_the_ratios_to_the_floor():
+    rows = json.loads((ROOT / "results/benchmarks/overhead-amd.json").read_text(encoding="utf-8"))["rows"]
+    page = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
+    columns = ("df", "df-least", "df-end-to-end", "gradient", "gradient-least", "limit")
+    for row in rows:
+        ratios = " | ".join(f"{row[column][1]:.2f}" for column in columns)
+        assert f"| {row['tasks']} | {row['phase']} | {row['floor_ms']:.1f} | {ratios} |" in page
