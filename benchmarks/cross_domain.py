@@ -38,6 +38,7 @@ LEARNERS = ("adacnn-df", "matching", "prototypical")
 TRAINED, TESTED = ("omniglot", "strokes", "photographs"), ("omniglot", "strokes", "photographs", "glyphs")
 SIZES = ((5, 1), (5, 5))
 QUERIES = 15
+VALIDATION_WAY = 5  # photographs have 16 validation classes, fewer than a training task
 TASKS, TEST_TASKS = 1000, 400
 CHANGES: dict[str, dict[str, Any]] = {
     "pretrain": {"epochs": 0},
@@ -68,12 +69,13 @@ def cells(data: dict[str, Dataset], trained_on: str, name: str, seed: int) -> li
     """One training and its tests on every domain."""
     config = merge(load_preset(name, "plus"), CHANGES)
     config = merge(config, {"train": {"seed": seed}})
-    own, size = data[trained_on], {"way": config.data.way, "shot": config.data.shot, "queries": config.data.queries}
-    sources = [EpisodeSource(own, split, **size, seed=seed) for split in ("train", "val")]
+    own, size = data[trained_on], {"shot": config.data.shot, "queries": config.data.queries, "seed": seed}
+    training = EpisodeSource(own, "train", way=config.data.way, **size)
+    validation = EpisodeSource(own, "val", way=VALIDATION_WAY, **size)
     torch.manual_seed(seed)
     learner = build_learner(config, own.input_spec)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(learner, config.train, *sources, Path(folder))
+        trainer = Trainer(learner, config.train, training, validation, Path(folder))
         trainer.run()
         tensors, _ = load_checkpoint(Path(folder) / "best.safetensors")
         learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
