@@ -121,6 +121,16 @@ def test_a_kernel_that_is_not_kept_gives_the_same(monkeypatch):
     torch.testing.assert_close(head.predict(queries, head.describe(keys, labels, 3)), kept)
 
 
+def test_thousands_of_classes_get_fewer_passes(monkeypatch):
+    keys, labels, _ = task(n=20, way=5)
+    whole = CSNHead(HeadOptions(passes=3)).describe(keys, labels, 5).values
+    monkeypatch.setattr("csn.core.repeated.WORK", 3.5 * 20 * 20 * 5)
+    assert torch.equal(CSNHead(HeadOptions(passes=60)).describe(keys, labels, 5).values, whole)
+    monkeypatch.setattr("csn.core.repeated.WORK", 1)
+    one = CSNHead(HeadOptions(passes=1)).describe(keys, labels, 5).values
+    assert torch.equal(CSNHead(HeadOptions(passes=60)).describe(keys, labels, 5).values, one), "never fewer than one"
+
+
 def test_what_the_examples_push_is_all_that_an_answer_is_made_of():
     keys, labels, queries = task()
     for options in (HeadOptions(), HeadOptions(passes=0), HeadOptions(temperature=3.0, decay=0.5)):

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BLOCK = 4096  # rows of the kernel computed at a time, if the kernel is too large to keep
+WORK = 1e12  # most multiplications of all passes over a support, about a minute of one core
 KEPT = 16_384  # largest number of examples for which the kernel is kept between the passes
 
 
@@ -144,11 +145,15 @@ class CSNHead:
         return (to_mean + read) / options.temperature
 
     def _written(self, keys: Tensor, base: Tensor, y: Tensor) -> Tensor:
-        """Compute V (n, C) after all passes, starting from the logits of the class means (n, C)."""
+        """Compute V (n, C) after all passes, starting from the logits of the class means (n, C).
+
+        Thousands of examples of thousands of classes get fewer passes. Every pass brings V closer to the same optimum.
+        """
         n, options = len(keys), self.options
         values = torch.zeros_like(base)
         if not options.passes:
             return values
+        passes = min(options.passes, max(1, int(WORK / (n * n * base.shape[1]))))
         kept = self._kernel(keys, keys) if n <= KEPT else None
         blocks = range(0, n, BLOCK)
 
@@ -160,7 +165,7 @@ class CSNHead:
         largest = float(through(torch.ones_like(base[:, :1])).max())
         step = 1 / (largest / 2 + options.decay)
         ahead = values
-        for k in range(options.passes):
+        for k in range(passes):
             error = (base + through(ahead)).softmax(-1) - y
             new = ahead - step * (error + options.decay * ahead)
             ahead = new + k / (k + 3) * (new - values)
