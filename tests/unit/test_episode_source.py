@@ -120,7 +120,7 @@ def test_impossible_tasks_are_refused(way, shot, queries):
 
 
 def test_a_split_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match=r"\['val'\], not 'test'"):
+    with pytest.raises(ValueError, match=r"\['val'\], got 'test'"):
         EpisodeSource(Dataset("toy", {"val": DATA.splits["val"]}), "test", way=2, shot=1, queries=1, seed=0)
 
 
@@ -136,7 +136,7 @@ def test_bytes_become_numbers_from_0_to_1_and_other_inputs_stay():
 
 
 def test_class_examples_must_fit_together():
-    with pytest.raises(ValueError, match="2 names, 2 counts that sum to 3 and 4 rows"):
+    with pytest.raises(ValueError, match="2 names, 2 counts that sum to 3, and 4 rows"):
         ClassExamples(torch.zeros(4, 1), np.array([1, 2]), ("a", "b"))
     with pytest.raises(ValueError, match="1 names, 2 counts"):
         ClassExamples(torch.zeros(3, 1), np.array([1, 2]), ("a",))

@@ -106,7 +106,7 @@ def test_it_is_found_by_its_folder_and_resized_on_demand(tmp_path, monkeypatch):
 def test_without_a_copy_it_says_where_people_get_it(monkeypatch):
     monkeypatch.delenv("CSN_DATA", raising=False)
     with pytest.raises(
-        ValueError, match=r"folder mini_imagenet and set CSN_DATA.*cannot be downloaded freely.*image-net"
+        ValueError, match=r"folder mini_imagenet, and set CSN_DATA.*cannot be downloaded freely.*image-net"
     ):
         load_mini_imagenet()
 
@@ -115,7 +115,7 @@ def test_a_missing_image_a_missing_class_and_other_classes_are_noticed(tmp_path)
     path = folders(tmp_path / "set")
     (path / "val/n00000004/0.png").unlink()
     with pytest.raises(
-        ValueError, match=r"'val' of mini-imagenet has 2 classes of 4 images, got 2 classes, e.g. n00000004"
+        ValueError, match=r"'val' of mini-imagenet has 2 classes of 4 images, got 2 classes, and n00000004"
     ):
         load_mini_imagenet(path)
     load_mini_imagenet(path, bad_files="skip")  # a copy with a hole, knowingly

@@ -155,7 +155,7 @@ def test_missing_classes_and_images_are_named(tmp_path):
 @pytest.mark.parametrize("name", NUMBERS)
 def test_without_a_copy_it_says_where_the_images_are(name, monkeypatch):
     monkeypatch.delenv("CSN_DATA", raising=False)
-    with pytest.raises(ValueError, match=rf"{name} was not found: .* folder {PUBLISHED[name].folders[0]} .*https://"):
+    with pytest.raises(ValueError, match=rf"{name} was not found: .* folder {PUBLISHED[name].folders[0]}, .*https://"):
         load_published(name=name)
 
 
