@@ -111,7 +111,7 @@ def filled(page: str, rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Train what is missing, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/studies/cross-domain.json"), help="%(default)s")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/cross-domain.json"), help="%(default)s")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each cell (default: %(default)s)")
     parser.add_argument("--page", action="store_true", help="only write the table into the page")
     options = parser.parse_args()
