@@ -6,19 +6,25 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from csn.config import Config
-from csn.data.source import Dataset
+from csn.data.source import Dataset, EpisodeSource
 from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.run import new_trainer
+from csn.learner import FewShotLearner
 
 
 @dataclass
 class Trained:
-    """losses: of each step. seconds: processor time of all steps. validations: tasks, seconds so far, accuracy."""
+    """The learner after its last step, and how it came there.
 
+    losses: of each step. seconds: processor time of all steps. validations: tasks, seconds so far, accuracy.
+    """
+
+    learner: FewShotLearner[Any]
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
     validations: list[tuple[int, float, float]] = field(default_factory=list)
@@ -33,9 +39,14 @@ class Trained:
         return next((seconds for _, seconds, found in self.validations if found >= accuracy), None)
 
 
-def trained(config: Config, data: Dataset) -> Trained:
-    """Train as `csn train` does."""
-    found, before = Trained(), time.process_time()
+def trained(config: Config, data: Dataset, validation: EpisodeSource | None = None) -> Trained:
+    """Train as `csn train` does.
+
+    Args:
+        config: The configuration of the training.
+        data: The classes of its tasks.
+        validation: Other validation tasks than those of the configuration.
+    """
 
     def listener(report: StepReport | ValidationReport) -> None:
         nonlocal before
@@ -48,6 +59,7 @@ def trained(config: Config, data: Dataset) -> Trained:
 
     with tempfile.TemporaryDirectory() as folder:
         trainer = new_trainer(config, data, Path(folder) / "run", device=torch.device("cpu"))
-        before = time.process_time()
+        trainer.validation = validation or trainer.validation
+        found, before = Trained(trainer.learner), time.process_time()
         trainer.run(listener)
     return found
