@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from csn import registry
-from csn.data.images.options import BadFiles, Redraw
+from csn.data.images.options import BadFiles, Framing, Redraw
 from csn.presets import preset_names, read_preset
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class PretrainConfig:
     augment: strength of random distortions; None for the same as train.augment.
     redraw: how drawings are changed further: the "same" pen and place, another "pen", or "any" pen, size and place.
     bend: strength of elastic distortions of drawings; 0 for none.
+    framing: how photographs are changed: "turned" (and scaled and moved), or "cropped" (and in other colours).
     precision: precision of the whole network during pretraining.
     keep: do not train the pretrained network on tasks.
     """
@@ -89,6 +90,7 @@ class PretrainConfig:
     augment: float | None = None
     redraw: Redraw = "pen"
     bend: float = 0.0
+    framing: Framing = "turned"
     precision: Literal["float32", "bfloat16"] = "float32"
     keep: bool = False
 

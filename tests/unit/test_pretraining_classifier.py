@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from csn.config import Config, PretrainConfig, load_preset, merge
-from csn.data.images.augment import any_pen, augmented, placed_anywhere
+from csn.data.images.augment import any_pen, augmented, cropped, placed_anywhere, recoloured, share_of_step
 from csn.data.images.strokes import load_strokes
 from csn.data.source import ClassExamples, Dataset
 from csn.engine.checkpoint import load_checkpoint
@@ -24,7 +24,10 @@ from csn.engine.pretrain import (
     pretrained_alike,
 )
 from csn.engine.run import new_trainer
-from csn.networks.residual import ResidualKey, ResidualPair, moved_by
+from csn.learner import InputSpec
+from csn.networks.cnn import CNNOptions
+from csn.networks.residual import ResidualKey, ResidualKeyOptions, ResidualPair, moved_by
+from csn.networks.resnet import halve
 
 CPU = torch.device("cpu")
 
@@ -265,3 +268,68 @@ def test_without_bending_the_same_numbers_are_drawn():
 def test_a_bend_is_a_strength(bend):
     with pytest.raises(ValueError, match=r"pretrain.bend must be 0 or more, got"):
         check_options(PretrainConfig(epochs=1, bend=bend))
+
+
+def test_mirror_images_are_views_in_evaluation_alone():
+    plain, viewed = (ResidualKey((3, 8, 8), size=4, filters=(8, 8), mirrored=mirrored) for mirrored in (False, True))
+    viewed.load_state_dict(plain.state_dict())
+    x = torch.rand(3, 3, 8, 8)
+    assert_close(viewed.train()(x), plain.train()(x))
+    plain.eval()
+    viewed.eval()
+    assert_close(viewed(x), sum(nn.functional.normalize(plain(view), dim=-1) for view in (x, x.flip(-1))) / 2)
+    assert_close(viewed(x.flip(-1)), viewed(x))
+
+
+def test_without_a_linear_layer_the_averages_are_the_key():
+    spec = InputSpec((3, 32, 32))
+    options = ResidualKeyOptions(size=320, linear=False, pairs=4, cells=1)
+    key = options.build(CNNOptions(), spec).eval()
+    x = torch.rand(2, 3, 32, 32)
+    h = key.first(x).relu()
+    assert [pair.first.convolution.out_channels for pair in key.pairs] == [64, 128, 256, 320]
+    for pair in key.pairs:
+        h = pair(halve(h))
+    assert_close(key(x), h.mean((2, 3)))
+    assert key(x).shape == (2, 320)
+    with pytest.raises(ValueError, match=r"a key has 320 numbers, got 64: set key.size=320"):
+        ResidualKeyOptions(size=64, linear=False, pairs=4, cells=1).build(CNNOptions(), spec)
+    with pytest.raises(ValueError, match=r"key.pairs must be a number from 1 to 4, got 5"):
+        ResidualKeyOptions(pairs=5).build(CNNOptions(), spec)
+
+
+def test_a_crop_is_a_part_of_the_image():
+    column = torch.linspace(0, 1, 64)
+    images = torch.stack([column.expand(64, 64), column[:, None].expand(64, 64)]).unsqueeze(1).repeat(40, 1, 1, 1)
+    torch.manual_seed(0)
+    across, down = cropped(images, 1.0).unflatten(0, (40, 2)).unbind(1)
+    widths = across.amax((1, 2, 3)) - across.amin((1, 2, 3))
+    heights = down.amax((1, 2, 3)) - down.amin((1, 2, 3))
+    assert widths.min() >= (0.6 * 3 / 4) ** 0.5 - 0.03
+    assert widths.max() <= 1.0
+    assert widths.std() > 0.05
+    assert heights.min() >= (0.6 * 3 / 4) ** 0.5 - 0.03
+    assert (across.diff(dim=-1) >= -1e-6).all()  # neither turned nor mirrored
+    assert_close(cropped(images, 0.0), images, atol=1e-5, rtol=0)
+
+
+def test_colours_change_and_grey_stays_grey():
+    images = torch.rand(50, 3, 4, 4)
+    assert_close(recoloured(images, 0.0), images)
+    torch.manual_seed(0)
+    changed = recoloured(images, 1.0)
+    assert 0 <= changed.min() <= changed.max() <= 1
+    brightness = changed.mean((1, 2, 3)) / images.mean((1, 2, 3))
+    assert 0.55 < brightness.min() < 0.8 < 1.2 < brightness.max() < 1.45
+    grey = recoloured(images[:, :1].expand(50, 3, 4, 4), 1.0)
+    assert_close(grey.std(1), torch.zeros(50, 4, 4), atol=1e-6, rtol=0)
+
+
+def test_a_share_of_a_step_is_cropped_as_in_the_whole_step():
+    images = torch.rand(6, 3, 8, 8)
+    torch.manual_seed(0)
+    whole = augmented(images, 1.0, framing="cropped")
+    assert not torch.equal(whole, images)
+    torch.manual_seed(0)
+    with share_of_step(1, 2, 3):
+        assert_close(augmented(images[2:4], 1.0, framing="cropped"), whole[2:4])

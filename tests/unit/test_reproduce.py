@@ -16,6 +16,7 @@ from csn.cli.run_cells import _start, _why
 from csn.cli.train import train_config
 from csn.engine.lock import lock_folder
 from csn.engine.log import read_log
+from csn.engine.pretrain import pretrained_alike
 from csn.experiments.records.published import published
 from csn.experiments.tables import plan as reproduce
 from csn.experiments.tables.budget import within_budget
@@ -65,10 +66,20 @@ def test_equal_budgets_are_the_same_minutes_and_seeds_for_everyone():
 
 def test_the_baselines_of_table_2_are_planned_on_the_stand_in_too():
     cells = plan("mini-imagenet", data="tiny-imagenet-fewshot", seeds=1)
-    asked = {(cell.config.preset, cell.arm, cell.size) for cell in cells if cell.config.learner.name != "csn"}
+    others = [cell for cell in cells if cell.config.learner.name != "csn"]
+    asked = {(cell.config.preset, cell.arm, cell.size) for cell in others if cell.config.recipe != "best"}
     both = ["5w1s", "5w5s"]
     wanted = {(name, "", size) for name in ("matching", "meta-lstm", "maml", "snail", "prototypical") for size in both}
     assert asked == wanted | {("matching", "full context", size) for size in both} | {("metanet", "", "5w1s")}
+
+
+def test_recipe_best_on_photographs_pretrains_one_key_for_all():
+    cells = [
+        cell for cell in plan("mini-imagenet", data="tiny-imagenet-fewshot", seeds=1) if cell.config.recipe == "best"
+    ]
+    learners = {cell.config.learner.name for cell in cells}
+    assert learners == {"csn", "matching", "prototypical"}
+    assert all(pretrained_alike(cell.config, cells[0].config) for cell in cells)
 
 
 def test_figures_2_and_3_have_five_seeds_and_every_paper_row_of_language_three():

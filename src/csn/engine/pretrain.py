@@ -180,7 +180,8 @@ class PretrainTrainer(TrainingLoop):
         x, labels = self._examples(rows), self.labels[rows].to(self.device)
         if self.config.augment:
             with share_of_step(*share):
-                x = augmented(x, self.config.augment, self.pretrain.redraw, self.pretrain.bend)
+                how = self.pretrain
+                x = augmented(x, self.config.augment, how.redraw, how.bend, how.framing)
         self._seed_share(share)
         with convolving_in(self.pretrain.precision, torch.device(self.device)):
             logits = self._call("classify", x.to(self.device))

@@ -21,7 +21,7 @@ from csn.networks.cnn import Norm, channels_last, check_images
 from csn.networks.precision import Precision, convolving_in
 from csn.networks.resnet import NormedConv, halve, scaled
 
-PAIRED = (32, 64, 128, 256)  # filters of the first convolution and of the pairs
+PAIRED = (32, 64, 128, 256, 320)  # filters of the first convolution and of the pairs
 SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1))  # pixels to the right and down
 
 
@@ -42,15 +42,16 @@ class ResidualPair(nn.Module):
 class ResidualKey(nn.Module):
     """A key function for pretraining: a 3x3 convolution, then residual pairs, average pooling and a linear layer.
 
-    A 2x2 max pooling comes before each pair.
+    A 2x2 max pooling comes before each pair. In evaluation, a key may be the mean of the unit-length keys of several
+    views of the image.
 
     Args:
         image: (channels, height, width).
-        size: Numbers in a key.
+        size: Numbers in a key, or None for the averages themselves, without the linear layer.
         filters: Filters of the first convolution and of each pair.
         cells: The average pooling leaves `cells` x `cells` places.
-        views: In evaluation, a key is the mean of the unit-length keys of the image and of this many copies, each
-            moved by a pixel to another side.
+        views: The number of views that are moved by a pixel, each to another side.
+        mirrored: Whether the mirror image is a view.
         norm: The normalisation after every convolution.
         precision: The precision of the convolutions.
     """
@@ -59,10 +60,11 @@ class ResidualKey(nn.Module):
         self,
         image: tuple[int, int, int],
         *,
-        size: int = 256,
-        filters: tuple[int, ...] = PAIRED,
+        size: int | None = 256,
+        filters: tuple[int, ...] = PAIRED[:4],
         cells: int = 2,
         views: int = 0,
+        mirrored: bool = False,
         norm: Norm = "batch",
         precision: Precision = "float32",
     ) -> None:
@@ -74,20 +76,21 @@ class ResidualKey(nn.Module):
                 f"this key halves its images {len(filters) - 1} times, so images of {tuple(image)} are too small: "
                 f"enlarge them (data.image_size)"
             )
-        self.image, self.cells, self.views, self.precision = image, cells, views, precision
+        self.image, self.cells, self.precision = image, cells, precision
+        self.views, self.mirrored = views, mirrored
         self.first = NormedConv(image[0], filters[0], 3, norm)
         self.pairs = nn.ModuleList(ResidualPair(i, o, norm) for i, o in itertools.pairwise(filters))
-        self.output = nn.Linear(cells * cells * filters[-1], size)
+        self.output = nn.Linear(cells * cells * filters[-1], size) if size else None
         he_initialise(self.modules())
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor) -> Tensor:
         """(examples, channels, h, w) -> (examples, d)."""
         check_images(x, self.image)
-        if self.training or not self.views:
+        if self.training or not (self.views or self.mirrored):
             return self._key(x)
-        moved = [x, *(moved_by(x, *side) for side in SIDES[: self.views])]
-        return torch.stack([F.normalize(self._key(view), dim=-1) for view in moved]).mean(0)
+        seen = [x, *(moved_by(x, *side) for side in SIDES[: self.views]), *([x.flip(-1)] if self.mirrored else [])]
+        return torch.stack([F.normalize(self._key(view), dim=-1) for view in seen]).mean(0)
 
     def _key(self, x: Tensor) -> Tensor:
         with convolving_in(self.precision, x.device):
@@ -95,7 +98,8 @@ class ResidualKey(nn.Module):
             for pair in self.pairs:
                 h = pair(halve(h))
             h = F.adaptive_avg_pool2d(h, self.cells).flatten(1)
-        return self.output(h.to(self.output.weight.dtype))
+        h = h.to(self.first.convolution.weight.dtype)
+        return h if self.output is None else self.output(h)
 
 
 @dataclass(frozen=True)
@@ -103,32 +107,46 @@ class ResidualKeyOptions(KeyOptions):
     """A key function of residual pairs, which works with any network.
 
     size: numbers in a key.
-    width: factor on the numbers of filters: 32 in the first convolution, then pairs of 64, 128 and 256.
+    linear: whether a linear layer makes the key; without it, the averages are the key and decide its size.
+    pairs: number of residual pairs, 1 to 4.
+    width: factor on the numbers of filters: 32 in the first convolution, then pairs of 64, 128, 256 and 320.
     cells: the last pair is averaged to `cells` x `cells` places.
     views: copies of an image, each moved by one pixel, that are averaged into its key in evaluation, 0 to 4.
+    mirrored: whether the mirror image is averaged into the key in evaluation too.
     norm: normalisation after every convolution.
     precision: precision of the convolutions.
     """
 
     name: ClassVar[str] = "residual"
     asks_network: ClassVar[bool] = False
-    test_only: ClassVar[tuple[str, ...]] = ("views",)
+    test_only: ClassVar[tuple[str, ...]] = ("views", "mirrored")
     size: int = 256
+    linear: bool = True
+    pairs: int = 3
     width: float = 1.0
     cells: int = 2
     views: int = 0
+    mirrored: bool = False
     norm: Norm = "batch"
     precision: Precision = "float32"
 
     def build(self, network: NetworkOptions, spec: InputSpec) -> ResidualKey:
         """Build the key function. It does not depend on the network."""
-        check_sizes(self, "size", "cells")
+        check_sizes(self, "size", "cells", "pairs")
+        if self.pairs >= len(PAIRED):
+            raise ValueError(f"key.pairs must be a number from 1 to {len(PAIRED) - 1}, got {self.pairs}")
+        filters = tuple(scaled(number, self.width) for number in PAIRED[: self.pairs + 1])
+        if not self.linear and self.size != (averages := self.cells**2 * filters[-1]):
+            raise ValueError(
+                f"without a linear layer a key has {averages} numbers, got {self.size}: set key.size={averages}"
+            )
         return ResidualKey(
             image_shape(spec, "key residual"),
-            size=self.size,
-            filters=tuple(scaled(number, self.width) for number in PAIRED),
+            size=self.size if self.linear else None,
+            filters=filters,
             cells=self.cells,
             views=self.views,
+            mirrored=self.mirrored,
             norm=self.norm,
             precision=self.precision,
         )

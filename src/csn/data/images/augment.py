@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from csn.data.images.options import Redraw
+from csn.data.images.options import Framing, Redraw
 from csn.episode import Episode, Examples
 
 INK = 0.2  # a pixel with more ink than this belongs to the drawing, not to the paper
@@ -48,7 +48,9 @@ def augment(episode: Episode, strength: float) -> Episode:
     return Episode(support, query, episode.way, check=False)
 
 
-def augmented(images: Tensor, strength: float, redraw: Redraw = "pen", bend: float = 0.0) -> Tensor:
+def augmented(
+    images: Tensor, strength: float, redraw: Redraw = "pen", bend: float = 0.0, framing: Framing = "turned"
+) -> Tensor:
     """Turn, scale, slant and move each image at random: (..., channels, h, w) -> the same shape.
 
     Drawings (one channel) may get another pen too. Half of the photographs are mirrored.
@@ -58,12 +60,15 @@ def augmented(images: Tensor, strength: float, redraw: Redraw = "pen", bend: flo
         strength: The strength of the changes; see `affine`.
         redraw: For drawings: the "same" pen, another "pen", or "any" pen, size and place.
         bend: For drawings: how far strokes are bent; see `affine`.
+        framing: For photographs: "turned" as above, or "cropped" and in other colours instead.
     """
     if images.ndim < 3 or images.shape[-3] == 1:
         if redraw == "any":
             return any_pen(affine(placed_anywhere(images), strength, bend=bend))
         moved = affine(images, strength, bend=bend)
         return pen(moved, strength) if redraw == "pen" else moved
+    if framing == "cropped":
+        return recoloured(cropped(mirrored(images), strength), strength)
     return affine(mirrored(images), strength, padding="reflection")
 
 
@@ -71,6 +76,37 @@ def mirrored(images: Tensor) -> Tensor:
     """Mirror half of the images, left to right: (..., channels, h, w) -> the same shape."""
     chosen = random_numbers(torch.rand, *images.shape[:-3], images=0, device=images.device) < 0.5
     return torch.where(chosen[..., None, None, None], images.flip(-1), images)
+
+
+def cropped(images: Tensor, strength: float) -> Tensor:
+    """Enlarge a random part of each image to the whole frame: (..., channels, h, w) -> the same shape.
+
+    At strength 1 the part has 60 to 100 % of the area, and its sides are in a ratio of 3:4 to 4:3.
+    """
+    flat = images.flatten(0, -4)
+    area, shape, across, down = random_numbers(torch.rand, 4, len(flat), images=1, device=images.device)
+    side = (1 - 0.4 * strength * area).sqrt()
+    stretch = (4 / 3) ** (strength * (shape - 0.5))
+    width, height = (side * stretch).clamp(max=1), (side / stretch).clamp(max=1)
+    none = torch.zeros_like(width)
+    x, y = (1 - width) * (2 * across - 1), (1 - height) * (2 * down - 1)
+    matrix = torch.stack([torch.stack([width, none, x], -1), torch.stack([none, height, y], -1)], dim=-2)
+    grid = F.affine_grid(matrix, list(flat.shape), align_corners=False)
+    return F.grid_sample(flat, grid, padding_mode="reflection", align_corners=False).view_as(images)
+
+
+def recoloured(images: Tensor, strength: float) -> Tensor:
+    """Change brightness, contrast and saturation of images in [0, 1]: (..., channels, h, w) -> the same shape.
+
+    At strength 1 each is multiplied by a factor of 0.6 to 1.4.
+    """
+    flat = images.flatten(0, -4)
+    numbers = random_numbers(torch.rand, 3, len(flat), 1, 1, 1, images=1, device=images.device)
+    brightness, contrast, saturation = 1 + 0.4 * strength * (2 * numbers - 1)
+    flat = brightness * flat
+    middle = flat.mean((1, 2, 3), keepdim=True)
+    flat = torch.lerp(middle, flat, contrast)
+    return torch.lerp(flat.mean(1, keepdim=True), flat, saturation).clamp(0, 1).view_as(images)
 
 
 def affine(images: Tensor, strength: float, *, padding: str = "zeros", bend: float = 0.0) -> Tensor:

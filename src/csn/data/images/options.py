@@ -6,6 +6,7 @@ from typing import Literal
 
 BadFiles = Literal["stop", "skip"]
 Redraw = Literal["same", "pen", "any"]
+Framing = Literal["turned", "cropped"]
 TYPES = {
     ".jpg": "JPEG",
     ".jpeg": "JPEG",
