@@ -44,7 +44,7 @@ def rows_of(content: Any) -> list[dict[str, Any]]:
         more = {"engine": content["engine"], "crashes": crashes, "ended by the clock": by_clock}
         if "processor minutes" in content:
             more["processor minutes"] = content["processor minutes"]
-        return [row | {"minutes": content["minutes"]} | more]
+        return [row | {"minutes": content["minutes"]} | more] if content["tries"] else []
     if "cases" in content:
         failed = sum(
             count for status, count in content["statuses"].items() if status.startswith("5") and status != "503"
@@ -62,20 +62,23 @@ def _by_clock(crash: dict[str, Any]) -> bool:
 
 
 def merged(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Merge old and new rows by attack. A new row replaces one of the same attack on the same commit."""
-    replaced = {(row["attack"], row["commit"]) for row in new}
-    kept = [row for row in rows if (row["attack"], row["commit"]) not in replaced]
-    order = {attack: place for place, attack in reversed(list(enumerate(row["attack"] for row in [*rows, *new])))}
-    return sorted([*kept, *new], key=lambda row: order[row["attack"]])
+    """Old and new rows by attack. Every run is kept; a file that is given twice counts once."""
+    every = [*rows, *(row for row in new if row not in rows)]
+    order = {attack: place for place, attack in reversed(list(enumerate(row["attack"] for row in every)))}
+    return sorted(every, key=lambda row: order[row["attack"]])
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows for the page."""
-    lines = ["| attack | tries | held | minutes | of the processor | commit |", "|---|---:|---:|---:|---:|---|"]
-    for row in rows:
-        processor = f"{row['processor minutes']:g}" if "processor minutes" in row else ""
-        numbers = f"{row['tries']:,} | {row['held']:,} | {row['minutes']:g} | {processor}"
-        lines.append(f"| {row['attack']} | {numbers} | `{row['commit'][:7]}` |")
+    """The rows for the page: one per attack, over all of its runs."""
+    lines = ["| attack | tries | held | minutes | of the processor | commits |", "|---|---:|---:|---:|---:|---|"]
+    for attack in dict.fromkeys(row["attack"] for row in rows):
+        runs = [row for row in rows if row["attack"] == attack]
+        tries, held, minutes, processor = (
+            sum(run.get(name, 0) for run in runs) for name in ("tries", "held", "minutes", "processor minutes")
+        )
+        commits = " ".join(f"`{commit[:7]}`" for commit in dict.fromkeys(run["commit"] for run in runs))
+        measured = f"{processor:.1f}" if processor else ""
+        lines.append(f"| {attack} | {tries:,} | {held:,} | {minutes:.1f} | {measured} | {commits} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
 """Attack for as long as one likes: `make fuzz MINUTES=60`, or
 
-    python tests/fuzz/campaign.py --minutes 60 [--target pickle ...] [--engine atheris|random] [--out results.json]
+    python tests/fuzz/campaign.py --minutes 60 [--processor 5] [--target pickle ...] [--engine random] [--out FILE]
 
 Each target is attacked in processes of its own, with coverage as a guide where atheris is installed
 (`pip install "csn[fuzz]"`) and by random edits where it is not. A crash (an exception that is no ValueError, a signal,
@@ -32,6 +32,11 @@ WARM_UP = 120  # seconds to start in
 LONGEST = 1 << 20  # bytes of an input
 
 
+def scratch() -> str | None:
+    """The folder for files that are written thousands of times: in memory, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
 class Shared:
     """Tries, processor time, and the input that is tried just now, in a file that outlives the process."""
 
@@ -57,16 +62,16 @@ class Shared:
     def content(self) -> bytes:
         return self.memory[self.HEAD : self.HEAD + int.from_bytes(self.memory[16:24], "little")]
 
-    def begin(self, content: bytes) -> None:
-        """Before every try."""
+    def begin(self, content: bytes, elsewhere: int) -> None:
+        """Before every try. elsewhere: nanoseconds of the processor that a process of the target has used."""
         content = content[:LONGEST]
         self.memory[self.HEAD : self.HEAD + len(content)] = content
-        numbers = (self.tries + 1, self.before + time.process_time_ns(), len(content))
+        numbers = (self.tries + 1, self.before + time.process_time_ns() + elsewhere, len(content))
         self.memory[: self.HEAD] = b"".join(number.to_bytes(8, "little") for number in numbers)
 
 
-def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path) -> None:
-    """Attack one target in this process until the time is up or it crashes."""
+def attack(name: str, engine: str, seconds: float, most: float, shared: Shared, corpus: Path) -> None:
+    """Attack one target in this process until it crashes, or the time or its seconds of the processor are up."""
     if engine == "atheris":
         import atheris
 
@@ -77,7 +82,9 @@ def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path)
     target, seeds = targets.TARGETS[name], targets.seeds_of(name)
 
     def one(content: bytes) -> None:
-        shared.begin(content)
+        shared.begin(content, target.elsewhere())
+        if shared.nanoseconds >= most * 1e9:
+            os._exit(0)  # libFuzzer cannot be told to end
         target.attack(content)
 
     if engine == "atheris":
@@ -98,14 +105,21 @@ def attack(name: str, engine: str, seconds: float, shared: Shared, corpus: Path)
     signal.alarm(0)
 
 
-def watch(name: str, engine: str, minutes: float) -> dict[str, Any]:
+def watch(name: str, engine: str, minutes: float, processor: float) -> dict[str, Any]:
     """Attack one target for some minutes, in as many processes as crash."""
-    folder = Path(tempfile.mkdtemp(prefix=f"csn-campaign-{name}-"))
+    with tempfile.TemporaryDirectory(prefix=f"csn-campaign-{name}-", dir=scratch()) as folder:
+        return _watched(name, engine, minutes, processor, Path(folder))
+
+
+def _watched(name: str, engine: str, minutes: float, processor: float, folder: Path) -> dict[str, Any]:
     (folder / "corpus").mkdir()
     shared, crashes = Shared(folder / "shared"), []
     started = time.monotonic()
     while (left := minutes * 60 - (time.monotonic() - started)) > 1 and len(crashes) < 50:
+        if shared.nanoseconds >= processor * 60e9:
+            break
         command = [sys.executable, __file__, "--process", name, "--engine", engine, "--folder", str(folder)]
+        command += ["--processor", str(processor)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", "TMPDIR": str(folder)}
         try:
             ran = subprocess.run(
@@ -126,13 +140,14 @@ def watch(name: str, engine: str, minutes: float) -> dict[str, Any]:
         shutil.copy(folder / crash["seed"], HERE / "seeds" / name / crash["seed"])
     spent = (time.monotonic() - started) / 60
     row = {"target": name, "engine": engine, "tries": shared.tries, "minutes": round(spent, 1), "crashes": crashes}
-    return row | {"processor minutes": round(shared.nanoseconds / 60e9, 1)}
+    return row | {"processor minutes": round(shared.nanoseconds / 60e9, 2)}
 
 
 def main() -> int:
     """Attack, and say what came of it; 1 if anything crashed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=1.0, help="of each target")
+    parser.add_argument("--processor", type=float, default=float("inf"), help="end a target after minutes of processor")
     parser.add_argument("--target", action="append", help="by default all of them, one after another")
     parser.add_argument("--engine", choices=("atheris", "random"))
     parser.add_argument("--together", action="store_true", help="all targets at the same time")
@@ -144,7 +159,7 @@ def main() -> int:
     sys.path.insert(0, str(HERE))
     if given.process:
         shared = Shared(given.folder / "shared")
-        attack(given.process, engine, given.minutes * 60, shared, given.folder / "corpus")
+        attack(given.process, engine, given.minutes * 60, given.processor * 60, shared, given.folder / "corpus")
         return 0
     import targets
 
@@ -154,10 +169,10 @@ def main() -> int:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(len(names) if given.together else 1) as pool:
-        found = list(pool.map(lambda name: watch(name, engine, given.minutes), names))
+        found = list(pool.map(lambda name: watch(name, engine, given.minutes, given.processor), names))
     for row in found:
         print(f"{row['target']:12} {row['engine']} {row['tries']:9,} tries {row['minutes']:6.1f} minutes", end=" ")
-        print(f"{len(row['crashes'])} crashes")
+        print(f"({row['processor minutes']:.2f} of the processor) {len(row['crashes'])} crashes")
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -6,12 +6,16 @@ file of `seeds/<target>/`, which every later run starts with.
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import contextlib
 import csv
 import functools
 import io
 import json
+import os
 import pickle
+import shutil
 import tempfile
 import warnings
 import zlib
@@ -47,11 +51,18 @@ SEEDS = Path(__file__).parent / "seeds"
 
 @dataclass(frozen=True)
 class Target:
-    """read: takes bytes as they came. variants: further inputs that follow from them. seeds: to start from."""
+    """What is attacked.
+
+    read: takes bytes as they came.
+    seeds: inputs to start from.
+    variants: further inputs that follow from one.
+    elsewhere: nanoseconds of the processor that were used outside this process.
+    """
 
     read: Callable[[bytes], object]
     seeds: Callable[[], list[bytes]]
     variants: Callable[[bytes], Iterator[bytes]] = lambda content: iter(())
+    elsewhere: Callable[[], int] = lambda: 0
 
     def attack(self, content: bytes) -> None:
         """Read an input and its variants."""
@@ -69,7 +80,11 @@ def seeds_of(name: str) -> list[bytes]:
 
 @functools.cache
 def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="csn-fuzz-"))
+    """A folder in memory where there is one: a disk needs milliseconds to shorten a file."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.mkdtemp(prefix="csn-fuzz-", dir=os.environ.get("TMPDIR", memory))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _file(content: bytes, name: str) -> Path:
@@ -83,6 +98,7 @@ def _pickle(content: bytes) -> None:
     _checked(path, read_plain_pickle(path))
 
 
+@functools.cache
 def _pickles() -> list[bytes]:
     images = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
     plain = {"image_data": images, "class_dict": {"n1": [0], "n2": np.array([1])}}
@@ -194,6 +210,7 @@ def _json_variants(seeds: Callable[[], list[bytes]], content: bytes) -> Iterator
     yield json.dumps(value).encode()
 
 
+@functools.cache
 def _configs() -> list[bytes]:
     names = ("adacnn-df", "adaresnet-gradient", "adalstm-2-df", "maml", "snail", "lstm-lm")
     return [load_preset(name).to_json().encode() for name in names]
@@ -244,6 +261,7 @@ def _table(content: bytes) -> None:
     unlabelled([str(_file(content, "lines.txt"))], "text")
 
 
+@functools.cache
 def _tables() -> list[bytes]:
     file = io.BytesIO()
     np.save(file, np.zeros((3, 4), dtype=np.float32))
@@ -256,6 +274,7 @@ def _text(content: bytes) -> None:
     read_sentences(_file(content, "text.txt.gz"))
 
 
+@functools.cache
 def _texts() -> list[bytes]:
     import gzip
 
@@ -263,35 +282,57 @@ def _texts() -> list[bytes]:
     return [plain, b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n"), gzip.compress(plain)]
 
 
-@functools.cache
-def _service() -> Any:
-    """A client of the whole service, in this process."""
-    from starlette.testclient import TestClient
+class _Client:
+    """A client of the whole service, in this thread: a request costs no thread, no socket and no client library."""
 
+    def __init__(self, app: Any) -> None:
+        self.app, self.loop = app, asyncio.new_event_loop()
+
+    def ask(self, method: str, path: str, content: bytes = b"{}") -> tuple[int, bytes]:
+        """The status and the body of an answer."""
+        return self.loop.run_until_complete(self._ask(method, path, content))
+
+    async def _ask(self, method: str, path: str, content: bytes) -> tuple[int, bytes]:
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http"}
+        scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers}
+        scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80)}
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@functools.cache
+def _service() -> tuple[_Client, str]:
+    """A client of the service, and the address of a task that knows one drawing."""
     from csn.service.app import create_app
     from csn.service.limits import Limits
 
-    app = create_app(_classifier(), _folder() / "service", limits=Limits(requests_per_second=0, tasks=10**9))
-    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=True)
-    client.__enter__()
-    client.task = client.post("/api/tasks", json={}).json()["id"]  # type: ignore[attr-defined]
-    body = {"label": "o", "pixels": [[0, 0, 1], [0, 1, 1]]}
-    assert client.post(f"/api/tasks/{client.task}/examples", json=body).status_code == 201  # type: ignore[attr-defined]
-    return client
+    limits = Limits(requests_per_second=0, tasks=10**9)
+    client = _Client(create_app(_classifier(), _folder() / "service", limits=limits))
+    task = f"/api/tasks/{json.loads(client.ask('POST', '/api/tasks')[1])['id']}"
+    assert client.ask("POST", f"{task}/examples", b'{"label": "o", "pixels": [[0, 0, 1], [0, 1, 1]]}')[0] == 201
+    return client, task
 
 
 def _bodies(content: bytes) -> None:
-    client = _service()
-    task = f"/api/tasks/{client.task}"
+    client, task = _service()
     for address in ("/api/tasks", f"{task}/predict", f"{task}/explain", f"{task}/examples"):
-        answer = client.post(address, content=content, headers={"Content-Type": "application/json"})
-        assert answer.status_code < 500, f"{address}: {answer.status_code} {answer.text}"
-        if answer.status_code == 201:  # and what was done is undone: the next input meets the same state
-            client.delete(f"/api/tasks/{answer.json()['id']}") if address == "/api/tasks" else client.post(
-                f"{task}/undo"
-            )
+        status, answer = client.ask("POST", address, content)
+        assert status < 500, f"{address}: {status} {answer!r}"
+        if status == 201:  # and what was done is undone: the next input meets the same state
+            made = f"/api/tasks/{json.loads(answer)['id']}" if address == "/api/tasks" else None
+            client.ask("DELETE", made) if made else client.ask("POST", f"{task}/undo")
 
 
+@functools.cache
 def _body_seeds() -> list[bytes]:
     import base64
 

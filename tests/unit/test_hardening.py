@@ -28,14 +28,15 @@ def test_the_page_has_the_numbers_of_the_result_file(tool):
     assert all(0 <= row["held"] <= row["tries"] and row["minutes"] >= 0 and len(row["commit"]) == 40 for row in rows)
 
 
-def test_an_attack_on_another_commit_counts_too(tool):
+def test_every_run_of_an_attack_counts_once(tool):
     def row(attack, commit, tries):
         return {"attack": attack, "commit": commit, "tries": tries}
 
     old = [row("a", "1", 5), row("b", "1", 6)]
-    assert tool.merged(old, [row("a", "2", 7), row("b", "1", 8), row("c", "2", 9)]) == [
+    assert tool.merged(old, [row("a", "2", 7), row("b", "1", 8), row("b", "1", 6), row("c", "2", 9)]) == [
         row("a", "1", 5),
         row("a", "2", 7),
+        row("b", "1", 6),
         row("b", "1", 8),
         row("c", "2", 9),
     ]
@@ -53,7 +54,8 @@ def test_what_the_attacks_write_becomes_rows(tool):
     [first, second] = tool.rows_of([fuzz, api])
     assert (first["attack"], first["tries"], first["held"]) == ("lists in CSV", 10, 8)
     assert (second["tries"], second["held"]) == (7, 6)
-    lines = tool.table([first | {"commit": "0" * 40}]).splitlines()
-    assert lines[-1] == "| lists in CSV | 10 | 8 | 1.5 |  | `0000000` |"
-    lines = tool.table([first | {"commit": "0" * 40, "processor minutes": 0.25}]).splitlines()
-    assert lines[-1] == "| lists in CSV | 10 | 8 | 1.5 | 0.25 | `0000000` |"
+    old, new = first | {"commit": "0" * 40}, first | {"commit": "1" * 40, "processor minutes": 0.25}
+    assert tool.table([old]).splitlines()[-1] == "| lists in CSV | 10 | 8 | 1.5 |  | `0000000` |"
+    [line] = tool.table([old, new, new | {"processor minutes": 0.5}]).splitlines()[2:]
+    assert line == "| lists in CSV | 30 | 24 | 4.5 | 0.8 | `0000000` `1111111` |"
+    assert tool.rows_of([fuzz[0] | {"tries": 0}]) == [], "its time was up before it began"

@@ -104,7 +104,7 @@ def treats_examples_alone(modules: Iterable[nn.Module]) -> bool:
 def he_initialise(modules: Iterable[nn.Module]) -> None:
     """Initialise every convolution and linear layer as He et al. (2015), as in appendix A. Biases start at 0."""
     for module in modules:
-        if isinstance(module, nn.Conv2d | nn.Linear):
+        if isinstance(module, nn.Conv2d | nn.Linear) and not module.weight.is_meta:  # weights to come from a file
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

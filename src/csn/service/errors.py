@@ -49,14 +49,14 @@ def add_handlers(app: FastAPI) -> None:
     """Give errors of the framework the same form."""
 
     @app.exception_handler(HTTPException)
-    def expected(request: Request, error: HTTPException) -> JSONResponse:
+    async def expected(request: Request, error: HTTPException) -> JSONResponse:
         if not isinstance(error, ServiceError):
             code, remedy = REMEDIES.get(error.status_code, ("refused", "see /docs"))
             error = ServiceError(error.status_code, code, str(error.detail), remedy, error.headers)
         return error.response()
 
     @app.exception_handler(RequestValidationError)
-    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         return invalid_request(error.errors()).response()
 
 
