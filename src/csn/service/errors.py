@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -63,5 +64,8 @@ def add_handlers(app: FastAPI) -> None:
 def unexpected(method: str, path: str, error: Exception) -> ServiceError:
     """The answer to an unexpected failure. Its details go only to the log."""
     log.error("%s %s failed", method, path, exc_info=error)
+    if isinstance(error, sqlite3.Error):  # the transaction was rolled back
+        message = "the server cannot use its storage now, and nothing was changed"
+        return ServiceError(503, "no_storage", message, "try again; the server's log says why", {"Retry-After": "1"})
     message = "the server failed to answer this request"
     return ServiceError(500, "internal_error", message, "try again; if the error persists, see the server's log")

@@ -23,6 +23,7 @@ from csn.service.errors import ServiceError, unexpected
 from csn.service.limits import Limits
 from csn.service.metrics import Metrics
 
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 OPEN = ("/", "/docs", "/health", "/openapi.json", "/favicon.ico")  # hold no user data, so they need no token
 PICTURES, JSON = ("image/png", "image/jpeg", "image/webp"), "application/json"
 SECURITY = {
@@ -66,12 +67,13 @@ class Guard:
         self.token = None if token is None else token.encode()
         self.classroom = classroom
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (requests left, when)
+        self._held = 0  # bytes of all bodies that have arrived and are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, pass it on and count it."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        started, status = time.monotonic(), 0
+        started, status, body = time.monotonic(), 0, Body(self._most(scope), self.limits.seconds)
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -85,7 +87,7 @@ class Guard:
 
         try:
             self._check(scope)
-            await self.app(scope, self._limited(receive, self._most(scope)), answer)
+            await self.app(scope, self._limited(receive, body), answer)
         except ServiceError as error:
             await error.response()(scope, receive, answer)
         except Exception as error:
@@ -94,9 +96,11 @@ class Guard:
                 raise
             await failure.response()(scope, receive, answer)
         finally:
-            # Not the path itself: made-up paths would create series without limit.
+            self._held -= body.size
+            # Made-up paths and methods would create series without limit.
             route = getattr(scope.get("route"), "path", "other")
-            self.metrics.observe(scope["method"], route, status, time.monotonic() - started)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self.metrics.observe(method, route, status, time.monotonic() - started)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -161,27 +165,37 @@ class Guard:
             message = f"more than {limits.requests_per_second:g} requests a second"
             raise ServiceError(429, "too_many_requests", message, "wait a moment", {"Retry-After": "1"})
 
-    def _limited(self, receive: Receive, most: int) -> Receive:
-        """The body, if it arrives in time and is not too large. Its Content-Length header is not trusted."""
-        total, until = 0, time.monotonic() + self.limits.seconds
-        complete = False
+    def _limited(self, receive: Receive, body: Body) -> Receive:
+        """The body, if it arrives in time and there is room for it. Its Content-Length header is not trusted."""
 
         async def limited() -> Message:
-            nonlocal total, complete
-            if complete:  # only a disconnection can follow, which has no time limit
+            if body.complete:  # only a disconnection can follow, which has no time limit
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), max(0.0, until - time.monotonic()))
+                message = await asyncio.wait_for(receive(), max(0.0, body.until - time.monotonic()))
             except asyncio.TimeoutError as error:
                 raise ServiceError(408, "too_slow", "the body took too long to arrive", "send it faster") from error
             if message["type"] == "http.request":
-                total += len(message.get("body", b""))
-                complete = not message.get("more_body", False)
-            if total > most:
-                raise _too_large(most)
+                size = len(message.get("body", b""))
+                body.size, self._held = body.size + size, self._held + size
+                body.complete = not message.get("more_body", False)
+            if body.size > body.most:
+                raise _too_large(body.most)
+            if self._held > self.limits.held_bytes:
+                raise ServiceError(
+                    503, "busy", "too many bytes of other requests wait", "try again", {"Retry-After": "1"}
+                )
             return message
 
         return limited
+
+
+class Body:
+    """The body of a request, as much of it as has arrived."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most, self.until = most, time.monotonic() + seconds
+        self.size, self.complete = 0, False
 
 
 def _too_large(most: int) -> ServiceError:

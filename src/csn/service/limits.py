@@ -11,6 +11,7 @@ class Limits:
 
     body_bytes: size of a body that is a picture or a task file.
     json_bytes: size of any other body.
+    held_bytes: size of the bodies of all requests together.
     side: pixels on a side of a drawing.
     pixels: pixels of a drawing in total.
     photo_side: pixels on a side of a photograph.
@@ -38,6 +39,7 @@ class Limits:
 
     body_bytes: int = 8_000_000
     json_bytes: int = 1_000_000
+    held_bytes: int = 200_000_000
     side: int = 4096
     pixels: int = 4_000_000
     photo_side: int = 10_000
