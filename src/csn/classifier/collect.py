@@ -29,7 +29,8 @@ def is_path(item: Any) -> bool:
         return True
     if not isinstance(item, str) or not item or len(item) > 4096 or "\n" in item or "\0" in item:
         return False
-    return Path(item).suffix.lower() in PICTURES or Path(item).is_file()
+    # Path.is_file raises OSError for a name that is too long for a file, such as a sentence.
+    return Path(item).suffix.lower() in PICTURES or os.path.isfile(item)
 
 
 def as_list(X: Any) -> list[Any]:
@@ -69,6 +70,10 @@ def texts(X: Any) -> list[str]:
             raise ValueError(f"input {i} is an empty text: leave it out")
         if len(item) > LONGEST:
             raise ValueError(f"input {i} has {len(item):,} characters, the limit is {LONGEST:,}: shorten it")
+        try:
+            item.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"input {i} holds half a character ({error}): decode its source as UTF-8") from error
         if Path(item[-8:]).suffix.lower() in PICTURES and " " not in item.strip() and is_path(item):
             raise ValueError(f"input {i} names a picture, {item[:60]!r}. {USE_PHOTOS}")
     return items

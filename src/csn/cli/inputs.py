@@ -61,7 +61,10 @@ def labelled(source: Path, kind: str, labels: Path | None) -> Rows:
         return Rows(list(vectors), lines, [f"row {i}" for i in range(len(lines))])
     rows = _table(source)
     label = _column(source, rows, LABEL_COLUMNS)
-    return _of_table(source, rows, kind, [row[label] for row in rows], label)
+    names = [row[label].strip() for row in rows]
+    if "" in names:
+        raise ValueError(f"{source} has no {label} in row {names.index('') + 1} below its header: name its class")
+    return _of_table(source, rows, kind, names, label)
 
 
 def unlabelled(sources: Sequence[str], kind: str) -> Rows:
@@ -70,8 +73,7 @@ def unlabelled(sources: Sequence[str], kind: str) -> Rows:
     for source in sources:
         path = Path(source)
         if source == "-":
-            lines = [line.rstrip("\n") for line in sys.stdin]
-            part = _of_lines([line for line in lines if line.strip()], kind, "line")
+            part = _of_lines(_lines_of(_decoded(_standard_input(), "standard input")), kind, "line")
         elif path.is_dir():
             files = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in PICTURES)
             if kind in ("text", "none") or not files:
@@ -149,18 +151,25 @@ def _table(path: Path) -> list[dict[str, str]]:
     before = csv.field_size_limit(LONGEST_FIELD)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = [{(k or "").strip().lower(): v for k, v in row.items() if isinstance(k, str)} for row in reader]
-    except (csv.Error, UnicodeDecodeError, ValueError) as error:
+            reader = csv.reader(file, strict=True)
+            columns = [name.strip().lower() for name in next(reader, [])]
+            lines = [(reader.line_num, fields) for fields in reader if fields]
+    except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a CSV file in UTF-8 ({error}): save it as one, with a header") from error
     finally:
         csv.field_size_limit(before)
-    if not rows:
+    if not lines:
         raise ValueError(f"{path} has no rows below its header: add one row per example")
-    for i, row in enumerate(rows):
-        if any(value is None for value in row.values()):
-            raise ValueError(f"{path}, line {i + 2}, has fewer fields than the header: add the missing ones")
-    return rows
+    for name in (*TEXT_COLUMNS, *LABEL_COLUMNS, *FILE_COLUMNS):
+        if columns.count(name) > 1:
+            raise ValueError(f"{path} has {columns.count(name)} columns {name}: rename all but one")
+    for number, fields in lines:
+        if len(fields) < len(columns):
+            raise ValueError(f"{path}, line {number}, has fewer fields than the header: add the missing ones")
+        if len(fields) > len(columns):
+            remedy = "put quotes around a field that holds a comma"
+            raise ValueError(f"{path}, line {number}, has more fields than the header: {remedy}")
+    return [dict(zip(columns, fields, strict=True)) for _, fields in lines]
 
 
 def _column(path: Path, rows: list[dict[str, str]], names: tuple[str, ...]) -> str:
@@ -184,14 +193,29 @@ def _vectors(path: Path) -> np.ndarray:
 
 
 def _lines(path: Path) -> list[str]:
-    return [line for line in _text(path).splitlines() if line.strip()]
+    return _lines_of(_text(path))
+
+
+def _lines_of(text: str) -> list[str]:
+    """The lines that hold something. Only a line feed ends a line: a sentence may hold Unicode's own separators."""
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def _text(path: Path) -> str:
+    return _decoded(path.read_bytes(), str(path))
+
+
+def _standard_input() -> bytes:
+    buffer = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read().encode() if buffer is None else buffer.read()
+
+
+def _decoded(content: bytes, name: str) -> str:
+    """Text in UTF-8, with or without a byte order mark, with any line ends."""
     try:
-        return path.read_text(encoding="utf-8")
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not text in UTF-8 ({error}): save it as UTF-8") from error
+        raise ValueError(f"{name} is not text in UTF-8 ({error}): save it as UTF-8") from error
 
 
 def _apart(paths: list[Path]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.text import Text
 from csn.classifier.explanation import Explanation
 from csn.cli.adapt import classifier_class
 from csn.cli.inputs import Rows, unlabelled
-from csn.cli.printable import printable
+from csn.cli.printable import cell, json_text, printable
 from csn.cli.terminal import console, prepare_machine
 
 LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: longest label, other columns, shortest name
@@ -31,7 +30,7 @@ def predict(options: argparse.Namespace) -> int:
     found, bad = recognised(classifier, rows, stop=options.bad_files == "stop")
     answers = [_answer(name, one, options.top) for name, one in found]
     if options.json:
-        print(json.dumps(answers, ensure_ascii=False, indent=1))
+        print(json_text(answers))
     elif options.csv:
         _print_csv(answers, options.top)
     else:
@@ -106,9 +105,9 @@ def _print_csv(answers: list[dict[str, Any]], top: int) -> None:
     writer.writerow(["file", "label", "probability", "similarity", "most_like", *more])
     for answer in answers:
         label = "" if answer["label"] is None else answer["label"]
-        others = [cell for other, value in answer["top"][1:] for cell in (other, f"{value:.6f}")]
+        others = [part for other, value in answer["top"][1:] for part in (other, f"{value:.6f}")]
         numbers = [f"{answer['probability']:.6f}", f"{answer['similarity']:.6f}"]
-        writer.writerow([answer["file"], label, *numbers, _most_like(answer), *others])
+        writer.writerow(map(cell, [answer["file"], label, *numbers, _most_like(answer), *others]))
 
 
 def _most_like(answer: dict[str, Any]) -> str:

@@ -85,7 +85,7 @@ class DiskCache:
         """The cached embeddings of these keys, without damaged rows."""
         salted = {self._salted(key): key for key in keys}
         rows: list[tuple[bytes, bytes, int]] = []
-        if salted and self.path.is_file():
+        if salted and os.path.isfile(self.path):  # Path.is_file raises if the folder may not be entered
             with self._open() as database:
                 names = list(salted)
                 for start in range(0, len(names), PER_QUERY):

@@ -23,8 +23,8 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EXTRA = "sentences"
 LAYERS, HEADS, SIZE, EPSILON = 6, 12, 384, 1e-12
 PIECES = 256  # the model was trained on at most this many; the rest of a text is ignored
-CHARACTERS = 30_000  # 256 pieces never have more characters, so the rest need not be split into pieces
-PAD = 0  # the word piece after the end of a text
+CHARACTERS = 30_000  # of a text that are split into pieces; 256 pieces of words have far fewer
+PAD, START_END = 0, 2  # the piece after the end of a text; the number of pieces that every text has
 NAMES = {  # of the package's weights -> of the modules here
     "embeddings.word_embeddings": "pieces",
     "embeddings.position_embeddings": "places",
@@ -71,6 +71,8 @@ class SentenceEncoder:
     def ids(self, sentences: Sequence[str]) -> Tensor:
         """What the network reads: (b, s) word pieces, PAD after the end of the shorter sentences."""
         found: list[Any] = self.pieces.encode_batch([sentence[:CHARACTERS] for sentence in sentences])
+        if any(sum(one.attention_mask) <= START_END for one in found):
+            raise ValueError(f"no letter, digit or sign in its first {CHARACTERS:,} characters: leave it out")
         return torch.tensor([one.ids for one in found], device=self.device)
 
 
