@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 import unknown
 from csn.classifier.heads import make_head
-from csn.classifier.opening import DRAWINGS
+from csn.classifier.keyed import KeyMemory
 from csn.classifier.pretrained import SUFFIX, open_shipped
+from csn.core.repeated import HeadOptions
 from csn.data.alphabets import WithinAlphabet
 from csn.data.registry import load_data
 from csn.data.source import Dataset, EpisodeSource, Split, as_input
@@ -43,7 +43,6 @@ from encoded_sets import Vectors
 NAME, DATA = "characters", "omniglot-background"
 WEIGHTS = Path(__file__).parents[1] / "src" / "csn" / "classifier" / "weights"
 MOST_BYTES = 3_000_000
-CALIBRATED, KEEP = (1, 2, 5, 10), 0.95  # examples of a class, and the share of known drawings to keep
 WAYS, SHOTS, QUERIES = (5, 20, 30, 50, 100), (1, 5), 5
 
 
@@ -54,10 +53,8 @@ def ship(run: Path, data: Dataset) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:  # calibrate exactly the weights that are shipped
         save_checkpoint(Path(folder) / "halved", tensors, metadata)
         learner, _, _ = open_model(Path(folder) / "halved")
-    keys = keys_of(learner, data, "val")
-    known = {shot: similarities(keys, data, "val", 5, shot, 400)[0] for shot in CALIBRATED}
-    thresholds = {str(shot): float(np.quantile(found, 1 - KEEP)) for shot, found in known.items()}
-    metadata |= {"unknown_thresholds": thresholds, "head_thresholds": head_thresholds(keys, data)}
+    thresholds = found_on(keys_of(learner, data, "val"), data)
+    metadata |= {"unknown_thresholds": thresholds}
     metadata |= {**json.loads((run / "origin.json").read_text())}
     path = WEIGHTS / f"{NAME}{SUFFIX}"
     save_checkpoint(path, tensors, metadata)
@@ -66,10 +63,10 @@ def ship(run: Path, data: Dataset) -> dict[str, float]:
     return thresholds
 
 
-def head_thresholds(keys: Tensor, data: Dataset) -> dict[str, float]:
-    """The thresholds of the head, on the keys of the validation alphabets."""
+def found_on(keys: Tensor, data: Dataset) -> dict[str, float]:
+    """By examples per class: the threshold that `unknown.py` finds on the keys of the validation alphabets."""
     split = data.splits["val"]
-    found = unknown.thresholds(Vectors(keys, np.repeat(np.array(split.names), split.counts), DRAWINGS))
+    found = unknown.thresholds(Vectors(keys, np.repeat(np.array(split.names), split.counts), HeadOptions()))
     return {str(shot): threshold for shot, threshold in found.items()}
 
 
@@ -88,12 +85,13 @@ def keys_of(learner: FewShotLearner[Any], data: Dataset, split: Split) -> Tensor
 def similarities(
     keys: Tensor, data: Dataset, split: Split, way: int, shot: int, tasks: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Best cosines of known and unknown drawings, (tasks, way * QUERIES) each, after learning `way` classes."""
+    """Similarities of known and unknown drawings, (tasks, way * QUERIES) each, after learning `way` classes."""
     source = EpisodeSource(data, split, way=2 * way, shot=shot, queries=QUERIES, seed=EVALUATION_SEED)
-    unit, found = F.normalize(keys, dim=-1), []
+    labels, found = np.arange(way).repeat(shot).tolist(), []
     for index in range(tasks):
         support, query = source.batch_rows(index, 1)
-        found.append((unit[query[0]] @ unit[support[0, : way * shot]].T).amax(-1).numpy())
+        memory = KeyMemory(make_head("csn"), list(keys[support[0, : way * shot]]), labels, [None] * len(labels))
+        found.append(memory.similarity(keys[query[0]]).numpy())
     return np.stack(found)[:, : way * QUERIES], np.stack(found)[:, way * QUERIES :]
 
 
@@ -108,7 +106,7 @@ def unknowns(keys: Tensor, data: Dataset, threshold: float, way: int, shot: int,
 
 def accuracies(keys: Tensor, source: EpisodeSource, tasks: int) -> list[float]:
     """The accuracy of the classifier's head on each task."""
-    head, labels, found = make_head("csn", DRAWINGS), torch.arange(source.way), []
+    head, labels, found = make_head("csn"), torch.arange(source.way), []
     for index in range(tasks):
         support, query = source.batch_rows(index, 1)
         task = head.describe(keys[support[0]], labels.repeat_interleave(source.shot), source.way)
@@ -151,7 +149,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=400, help="tasks up to 20 ways; a quarter above (default: 400)")
     parser.add_argument("--time", action="store_true", help="only measure the time of the weights in place")
     parser.add_argument("--measure", action="store_true", help="only measure the weights in place")
-    about = "only find the thresholds of the head again, and write them into the weights in place"
+    about = "only find the thresholds again, and write them into the weights in place"
     parser.add_argument("--calibrate", action="store_true", help=about)
     folder = Path("results/benchmarks")
     parser.add_argument("--out", type=Path, default=folder / "characters.json", help="default: %(default)s")
@@ -163,7 +161,7 @@ def main() -> None:
         return
     if options.calibrate:
         tensors, metadata = load_checkpoint(WEIGHTS / f"{NAME}{SUFFIX}")
-        metadata["head_thresholds"] = head_thresholds(keys_of(open_shipped(NAME)[0], data, "val"), data)
+        metadata["unknown_thresholds"] = found_on(keys_of(open_shipped(NAME)[0], data, "val"), data)
         save_checkpoint(WEIGHTS / f"{NAME}{SUFFIX}", tensors, metadata)
         return
     if not options.measure:

@@ -30,7 +30,6 @@ from rich.table import Table
 
 from csn.classifier.heads import make_head
 from csn.classifier.inputs import prepare
-from csn.classifier.opening import DRAWINGS
 from csn.classifier.pretrained import INK, open_folder, open_shipped
 from csn.data.source import ClassExamples, Dataset, EpisodeSource, as_input
 from csn.engine.checkpoint import write_atomically
@@ -143,7 +142,7 @@ def accuracies(model: str, data: Dataset, way: int, shot: int, tasks: int) -> li
     source = EpisodeSource(data, "test", way=way, shot=shot, queries=QUERIES, seed=EVALUATION_SEED)
     if Path(model).is_dir():
         return evaluate(open_folder(Path(model))[0], source, tasks)
-    keys, head = _keys(model, data), make_head("csn", DRAWINGS)
+    keys, head = _keys(model, data), make_head("csn")
     labels, found = torch.arange(way), []
     for index in range(tasks):
         support, query = source.batch_rows(index, 1)

@@ -13,14 +13,16 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 import drawings
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.encoders.encoder import Encoder, named
-from csn.classifier.opening import DRAWINGS
 from csn.cli.inputs import labelled_files
 from csn.core.repeated import HeadOptions
 from csn.data.fetch import data_dir
@@ -28,6 +30,7 @@ from csn.data.registry import load_data
 from csn.data.source import Split
 
 SENTENCES, OUT_OF_SCOPE, PHOTOGRAPHS = 60, 300, 40  # of a class; in all; of a class
+Pen = Literal["as drawn", "coarse", "faces", "two sizes"]
 DOMAINS = {
     "val": ("auto_and_commute", "banking", "credit_cards", "home", "kitchen_and_dining"),
     "test": ("travel", "utility", "work"),
@@ -87,14 +90,54 @@ def drawn(name: str) -> Vectors:
     examples = drawings.prepared(name).splits["test"]
     keys = FewShotClassifier().blank()._opened.embedded(examples.x)
     labels = np.repeat(np.array(examples.names), examples.counts)
-    return Vectors(keys, labels, DRAWINGS, inputs=examples.x)
+    return Vectors(keys, labels, HeadOptions(), inputs=examples.x)
 
 
-def alphabets(split: Split = "test") -> Vectors:
-    """Characters of Omniglot's alphabets, in the keys of the package's weights."""
+def alphabets(split: Split = "test", pen: Pen = "as drawn") -> Vectors:
+    """Characters of Omniglot's alphabets, in the keys of the package's weights.
+
+    Args:
+        split: Split of the alphabets.
+        pen: "coarse" for thick strokes on 8 x 8 pixels. "faces" for six people's drawings, each also bold, slanted and
+            smaller, as the faces of a font. "two sizes" for the faces of the first alphabet, in which every character
+            is two classes: large and small.
+    """
     examples = load_data("omniglot-background").splits[split]
-    keys = FewShotClassifier().blank()._opened.embedded(examples.x)
-    return Vectors(keys, np.repeat(np.array(examples.names), examples.counts), DRAWINGS)
+    x, y = examples.x.float() / 255, np.repeat(np.array(examples.names), examples.counts)
+    if pen in ("faces", "two sizes"):
+        few = np.arange(len(x)) % examples.counts[0] < 6
+        if pen == "two sizes":
+            few &= np.char.startswith(y, y[0].split("/")[0])
+        x, y = x[few], y[few]
+    drawn = {"as drawn": [x], "faces": faces(x), "two sizes": [*faces(x), *faces(warped(x, size=0.75))]}
+    pictures = [coarse(x)] if pen == "coarse" else drawn[pen]
+    labels = np.tile(y, len(pictures))
+    if pen == "two sizes":
+        labels = np.char.add(labels, np.repeat([" large", " small"], len(labels) // 2))
+    inks = (torch.cat(pictures).clamp(0, 1) * 255).round().to(torch.uint8)
+    return Vectors(FewShotClassifier().blank()._opened.embedded(inks), labels, HeadOptions())
+
+
+def warped(x: Tensor, slant: float = 0.0, size: float = 1.0) -> Tensor:
+    """Pictures (n, 1, 28, 28), slanted and made smaller."""
+    matrix = torch.tensor([[1.0, slant, 0.0], [0.0, 1.0, 0.0]]) / size
+    return F.grid_sample(x, F.affine_grid(matrix.expand(len(x), 2, 3), list(x.shape), False), align_corners=False)
+
+
+def bold(x: Tensor) -> Tensor:
+    """Pictures (n, 1, 28, 28) in thicker strokes."""
+    return F.max_pool2d(x, 3, 1, 1)
+
+
+def faces(x: Tensor) -> list[Tensor]:
+    """Pictures (n, 1, 28, 28) plain, bold, slanted and smaller."""
+    return [x, bold(x), warped(x, 0.3, 0.95), warped(x, 0.0, 0.85)]
+
+
+def coarse(x: Tensor) -> Tensor:
+    """Pictures (n, 1, 28, 28) on 8 x 8 pixels."""
+    small = F.interpolate(F.adaptive_avg_pool2d(bold(x), 8), size=x.shape[2:], mode="bilinear", align_corners=False)
+    return small / small.amax((1, 2, 3), keepdim=True).clamp_min(1e-6)
 
 
 def sets(names: list[str], folder: Path | None) -> dict[str, Vectors]:

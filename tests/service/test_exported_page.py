@@ -17,7 +17,7 @@ from kit import circle, cross
 from csn import building
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.neurons import neuron_shift
-from csn.classifier.pretrained import open_shipped
+from csn.classifier.pretrained import open_shipped, shipped_threshold
 from csn.cli.main import main
 from csn.core.model import CSN
 from csn.data.images.omniglot import load_omniglot
@@ -89,6 +89,43 @@ def logits_of(page: Page, inks: torch.Tensor, tasks: list[dict[str, list[int]]])
     return torch.tensor(page.evaluate(LOGITS, [inks.tolist(), tasks])).flatten(0, 1)
 
 
+SIMILARITIES = """async ([tasks]) => {
+  const { Learner } = await import("csn/learner.js");
+  window.learner ??= new Learner(JSON.parse(document.getElementById("model").textContent));
+  return tasks.map(([examples, queries]) => {
+    const some = examples.map((one) => ({ ...one, ink: Uint8Array.from(one.ink) }));
+    const found = queries.map((ink) => window.learner.explain(Uint8Array.from(ink), some));
+    return { threshold: window.learner.threshold(some), similarities: found.map(({ similarity }) => similarity) };
+  });
+}"""
+
+
+def similarities(classifier: FewShotClassifier, page: Page, *, atol: float) -> list[tuple[float | None, float | None]]:
+    """Ask a page and a classifier about tasks of 1, 2 and 5 examples of a class, and about one of unequal classes.
+
+    The similarities must be equal. Returned are the thresholds of both.
+    """
+    inks, each = drawings()
+    x = inks.reshape(-1, each, 28, 28)
+    asked, expected, thresholds = x[:9, -1], [], []
+    supports = [[(c, i) for c in range(6) for i in range(shots)] for shots in (1, 2, 5)]
+    supports.append([(0, i) for i in range(5)] + [(c, 0) for c in range(1, 4)])
+    supports.append([(0, i) for i in range(3)])  # one class alone
+    tasks = []
+    for support in supports:
+        rows = [{"id": f"{c} {i}", "label": f"{c}", "ink": x[c, i].flatten().tolist()} for c, i in support]
+        tasks.append([rows, asked.flatten(1).tolist()])
+        classifier.fit(torch.stack([x[c, i] for c, i in support]).numpy(), [f"{c}" for c, _ in support])
+        expected.append(classifier.similarity(asked.numpy()))
+        thresholds.append(classifier.threshold())
+    found = page.evaluate(SIMILARITIES, [tasks])
+    for one, values in zip(found, expected, strict=True):
+        torch.testing.assert_close(
+            torch.tensor(one["similarities"], dtype=torch.float64), torch.from_numpy(values).double(), atol=atol, rtol=0
+        )
+    return list(zip((one["threshold"] for one in found), thresholds, strict=True))
+
+
 SHIFTS = """async ([examples, ink]) => {
   const { Learner } = await import("csn/learner.js");
   window.learner ??= new Learner(JSON.parse(document.getElementById("model").textContent));
@@ -153,13 +190,23 @@ def test_a_page_of_a_run_of_ones_own_answers_as_torch(browser, tmp_path, network
     torch.nn.init.normal_(learner.base.output.weight, std=0.3)  # as after some training
     for parameter in learner.parameters():  # what a page carries: rounding a preactivation near 0 flips its gate
         parameter.data = parameter.data.half().float()
-    export_page(learner, tmp_path / "own.html", name="own", threshold=None, about={})
+    export_page(learner, tmp_path / "own.html", name="own", thresholds={}, about={})
     inks, each = drawings()
     tasks = tasks_of(len(inks), each)[:20]
     opened = open_page(browser, (tmp_path / "own.html").as_uri())
     found, expected = logits_of(opened, inks, tasks), answers_of_torch(learner, inks, tasks)
     torch.testing.assert_close(found, expected, atol=0.01, rtol=0.01)
+    thresholds = similarities(FewShotClassifier(learner=learner), opened, atol=1e-3)
+    assert {ours for ours, _ in thresholds} == {None}
     opened.context.close()
+
+
+def test_it_knows_the_unknown_as_the_classifier_does(page):
+    own = FewShotClassifier("characters", head="learner", unknown_threshold="calibrated")
+    thresholds = similarities(own, page, atol=0.03)  # the page's weights have 8 bits
+    assert len({ours for ours, _ in thresholds}) == 3, "they depend on the number of examples"
+    for ours, pythons in thresholds:
+        assert ours == pytest.approx(pythons, abs=1e-4)
 
 
 def test_its_neurons_shift_as_those_of_torch(page):
@@ -205,6 +252,7 @@ def test_task_files_go_both_ways(page, tmp_path):
     download.value.save_as(path)
     opened = FewShotClassifier.load(path)
     assert list(opened.labels_) == ["Möwe 🕊", "kiss"]
+    assert opened.threshold() == pytest.approx(shipped_threshold("characters"), abs=1e-4)
     assert opened.predict([opened.inputs_[1][0]]).tolist() == ["kiss"]
     opened.save(tmp_path / "python.csn")
     page.set_input_files("#file", tmp_path / "python.csn")

@@ -151,7 +151,7 @@ def test_the_threshold_of_the_task_itself_by_hand() -> None:
 
 
 def test_the_similarity_by_hand() -> None:
-    """The best class's cosine plus its shift, less half of the mean of the other classes."""
+    """The best class's cosine plus 1 - C / n of its shift, less 0.75 (C - 1) / (C + 7) of the mean of the others."""
     x, y = blobs(way=3)
     query = blobs(way=3, seed=1)[0][:4]
     options, classifier = HeadOptions(), FewShotClassifier(encoder=None).fit(x, y)
@@ -162,9 +162,12 @@ def test_the_similarity_by_hand() -> None:
         for c, label in enumerate("abc"):
             mean = unit[y == label].sum(0)
             shift = sum(np.exp(options.sharpness * (k @ q - 1)) * v[c] for k, v in zip(unit, values, strict=True))
-            fits.append(q @ mean / np.linalg.norm(mean) + shift / options.scale)
+            fits.append(q @ mean / np.linalg.norm(mean) + (1 - 3 / len(x)) * shift / options.scale)
         best, *others = sorted(fits, reverse=True)
-        assert found == pytest.approx(best - sum(others) / 2 / 2)
+        assert found == pytest.approx(best - 0.75 * 2 / 10 * sum(others) / 2)
+    alone = FewShotClassifier(encoder=None).fit(x[::5], y[::5])  # one example of a class: cosines alone, not centred
+    fits = np.sort(asked @ unit[::5].T, axis=1)
+    np.testing.assert_allclose(alone.similarity(query), fits[:, 2] - 0.75 / 10 * fits[:, :2].sum(1))
     assert FewShotClassifier(encoder=None).fit(x[:1], y[:1]).similarity(x[:1])[0] == pytest.approx(1)  # no other class
 
 

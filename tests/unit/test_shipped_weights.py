@@ -38,14 +38,14 @@ def shipped_path():
         yield path
 
 
-def test_the_calibrated_threshold_is_that_of_so_many_examples(drawings):
+@pytest.mark.parametrize("head", ["csn", "learner"])
+def test_the_calibrated_threshold_is_that_of_so_many_examples(drawings, head):
     x, y = drawings
-    assert shipped_threshold("characters", 1) < shipped_threshold("characters", 5)  # of its own layers
-    one, two, five = (shipped_threshold("characters", shots, head=True) for shots in (1, 2, 5))
+    one, two, five = (shipped_threshold("characters", shots) for shots in (1, 2, 5))
     assert 0 < one < two < five < 1
-    assert shipped_threshold("characters", 4, head=True) == two
-    assert shipped_threshold("characters", 100, head=True) == shipped_threshold("characters", 10, head=True) > five
-    classifier = FewShotClassifier("characters", unknown_threshold="calibrated").fit(x, y)
+    assert shipped_threshold("characters", 4) == two
+    assert shipped_threshold("characters", 100) == shipped_threshold("characters", 10) > five
+    classifier = FewShotClassifier("characters", head=head, unknown_threshold="calibrated").fit(x, y)
     assert classifier.threshold() == two  # three examples a class: what two have holds
     assert classifier.blank().fit(x[::3], y[::3]).threshold() == one
 
@@ -62,9 +62,30 @@ def test_a_task_of_earlier_weights_is_described_again(drawings, tmp_path, head):
     with pytest.warns(UserWarning, match=r"older.csn was made with earlier weights.*described again"):
         again = FewShotClassifier.load(tmp_path / "older.csn")
     assert again.predict_proba(x).tobytes() == learned.predict_proba(x).tobytes()
-    assert again.threshold() == shipped_threshold(
-        "characters", 3, head=head == "csn"
-    )  # a number of other keys means nothing
+    assert again.threshold() == shipped_threshold("characters", 3)  # a number of other keys means nothing
+
+
+def test_one_similarity_whatever_answers(drawings):
+    x, y = drawings
+    head, layers = (FewShotClassifier("characters", head=head, unknown_threshold="own") for head in ("csn", "learner"))
+    for many in (slice(None), slice(None, None, 3)):
+        found = [classifier.fit(x[many], y[many]).similarity(x) for classifier in (head, layers)]
+        np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    assert layers.fit(x, y).threshold() == pytest.approx(head.fit(x, y).threshold(), abs=1e-5)
+    before = layers.similarity(x)
+    layers.partial_fit(x[:1, ::-1], ["other"]).forget("other")
+    assert layers.similarity(x).tobytes() == before.tobytes()
+
+
+def test_a_number_of_the_network_s_earlier_score_is_replaced(drawings, tmp_path):
+    x, y = drawings
+    FewShotClassifier("characters", head="learner", unknown_threshold=0.451).fit(x, y).save(tmp_path / "task.csn")
+    tensors, about = load_checkpoint(tmp_path / "task.csn")
+    del about["unknown_score"]
+    save_checkpoint(tmp_path / "older.csn", tensors, about)
+    with pytest.warns(UserWarning, match=r'earlier csn: its unknown_threshold 0.45.*"calibrated" is used instead'):
+        older = FewShotClassifier.load(tmp_path / "older.csn")
+    assert older.threshold() == shipped_threshold("characters", 3)
 
 
 def test_weights_of_ones_own_are_not_replaced_by_others(drawings, tmp_path):

@@ -162,8 +162,8 @@ class FewShotClassifier(ClassifierMixin, Remembering):
     def similarity(self, X: Any) -> np.ndarray:
         """(m,) how well each input fits its best class. `unknown_threshold` applies to it.
 
-        The cosine to the mean key of that class plus the head's shift, less half of the mean over the other classes. A
-        learner that answers by itself compares the input's key with each remembered key instead.
+        The cosine to the mean key of that class plus a share of the head's shift, less a share of the mean over the
+        other classes. For a learner that answers by itself, it comes from its keys in the same way.
         """
         memory, prepared = self._queries(X)
         return memory.similarity(self._opened.queries(prepared.inputs)).numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -83,17 +83,17 @@ def _best_strength(x: np.ndarray, y: np.ndarray, strengths: tuple[float, ...]) -
     return strengths[int(np.argmax(right))]
 
 
-def make_head(name: str, options: HeadOptions) -> Head:
+def make_head(name: str, options: HeadOptions | None = None) -> Head:
     """A head by its name.
 
     Args:
         name: "csn", "centroid" or "logistic".
-        options: The options of the head "csn". The head "centroid" takes its scale from them.
+        options: The options of the head "csn", or None. The head "centroid" takes its scale from them.
     """
     if name not in HEADS:
         raise ValueError(f"unknown head {name!r}: choose one of {', '.join(HEADS)}")
     if name == "logistic":
         return LogisticHead()
     if name == "centroid":
-        return CSNHead(HeadOptions(scale=options.scale, passes=0))
+        return CSNHead(replace(options or HeadOptions(), passes=0, centre=False))
     return CSNHead(options)

@@ -20,7 +20,7 @@ from csn.classifier.heads import Head
 from csn.core.repeated import CSNHead
 
 Embed = Callable[[Tensor], Tensor]
-OTHERS = 0.5  # the weight of the other classes in `similarity`, chosen on validation classes
+OTHERS, FEW_CLASSES = 0.75, 8  # the weight of the other classes in `similarity`: at most, and half of it at 9 classes
 FOLDS, FEW = 5, 1000  # parts of a memory for `held_out_similarity`; a memory of more than FEW examples has two
 
 
@@ -136,18 +136,18 @@ class KeyMemory:
         return self.logits(queries).double().log_softmax(-1)
 
     def similarity(self, queries: Tensor) -> Tensor:
-        """(m,) how well each query fits its best class, less half of how well it fits the other classes on average.
+        """(m,) how well each query fits its best class, less a share of how well it fits the other classes on average.
 
-        A query fits a class by the cosine to its mean plus the head's shift. Neither is centred. If the head has no
-        such shifts, the cosine alone counts.
+        A query fits a class by the cosine to its mean plus a share of the head's shift. Nothing is centred. Few
+        examples of a class say little about shifts, and few other classes say little about what a query has in common
+        with all of them, so both shares grow with these numbers. If the head has no shifts, the cosine alone counts.
         """
-        fits = None
-        if isinstance(self.head, CSNHead) and len(self.order) > 1:
-            fits = self.head.shifted_cosines(self._like_keys(queries), self.task)
-        if fits is None:
-            fits = self._units(queries) @ F.normalize(self._sums, dim=-1).T
-        best, others = fits.amax(-1), max(1, len(self.order) - 1)
-        return best - OTHERS * (fits.sum(-1) - best) / others
+        fits = self._units(queries) @ F.normalize(self._sums, dim=-1).T
+        n, way = len(self), len(self.order)
+        if isinstance(self.head, CSNHead) and n > way > 1:
+            fits = fits + (1 - way / n) * self.head.shifts(self._like_keys(queries), self.task)
+        best = fits.amax(-1)
+        return best - OTHERS / (way - 1 + FEW_CLASSES) * (fits.sum(-1) - best)
 
     def nearest(self, queries: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines and indices of the most similar examples, most similar first: (m, count) each."""

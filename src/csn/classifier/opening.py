@@ -11,11 +11,7 @@ from csn.classifier.heads import HEADS, make_head
 from csn.classifier.parameters import Parameters
 from csn.classifier.pretrained import open_folder, open_shipped, own
 from csn.classifier.sources import EncoderSource, KeySource, LearnerSource, Source
-from csn.core.repeated import HeadOptions
 from csn.learner import FewShotLearner, InputSpec
-
-DRAWINGS = HeadOptions(sharpness=5.0)  # chosen on the validation alphabets of Omniglot
-VECTORS = HeadOptions()
 
 
 def open_source(classifier: Parameters) -> Source:
@@ -32,15 +28,13 @@ def open_source(classifier: Parameters) -> Source:
     if own_model or drawings:
         head = named_head or ("learner" if own_model else "csn")
         learner, spec = _learner(classifier)
-        return (
-            LearnerSource(learner, spec) if head == "learner" else KeySource(learner, spec, make_head(head, DRAWINGS))
-        )
+        return LearnerSource(learner, spec) if head == "learner" else KeySource(learner, spec, make_head(head))
     if named_head == "learner":
         raise ValueError("an encoder has no layers to shift: choose head csn, centroid or logistic")
     if type(classifier.batch_size) is not int or classifier.batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1, got {classifier.batch_size!r}")
     encoder = None if classifier.encoder is None else open_encoder(classifier.encoder, classifier.device)
-    head_of = make_head(named_head or "csn", VECTORS if encoder is None else encoder.head)
+    head_of = make_head(named_head or "csn", None if encoder is None else encoder.head)
     return EncoderSource(encoder, head_of, classifier.batch_size, classifier.cache, classifier.progress)
 
 

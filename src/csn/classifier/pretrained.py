@@ -38,18 +38,19 @@ def open_shipped(name: str) -> tuple[FewShotLearner[Any], InputSpec]:
         return _open(path, None)
 
 
-def shipped_threshold(name: str, shots: int = 1, *, head: bool = False) -> float:
-    """The calibrated similarity below which a packaged model should answer unknown.
+def shipped_thresholds(name: str) -> dict[int, float]:
+    """By examples per class: the calibrated similarity below which a packaged model should answer unknown.
 
-    Args:
-        name: Name of the model.
-        shots: Examples per class. More examples bring the best of them closer to a known drawing, so the threshold
-            depends on this number.
-        head: Whether a head answers from the model's keys. Otherwise the model's own layers answer.
+    More examples bring a class closer to a known drawing.
     """
     with _shipped(name) as path:
-        found = load_checkpoint(path)[1]["head_thresholds" if head else "unknown_thresholds"]
-    return for_shots({int(shot): float(threshold) for shot, threshold in found.items()}, shots)
+        found = load_checkpoint(path)[1]["unknown_thresholds"]
+    return {int(shot): float(threshold) for shot, threshold in found.items()}
+
+
+def shipped_threshold(name: str, shots: int = 1) -> float:
+    """The threshold of a packaged model for so many examples per class."""
+    return for_shots(shipped_thresholds(name), shots)
 
 
 def for_shots(thresholds: dict[int, float], shots: int) -> float:

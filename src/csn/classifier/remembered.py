@@ -11,16 +11,18 @@ so a new class does not change the slots of old ones.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from csn.classifier.keyed import KeyMemory
 from csn.core.memory import TaskMemory, join, side_by_side
 from csn.core.model import CSN
+from csn.core.repeated import CSNHead
 from csn.data.source import as_input
 from csn.episode import Examples
 from csn.learner import FewShotLearner
@@ -166,32 +168,34 @@ class Remembered:
 
     @torch.no_grad()
     def similarity(self, x: Tensor) -> Tensor:
-        """The largest cosine between each prepared query's key and the keys in memory: (m, *input) -> (m,)."""
-        keys, network = self._keys(), self.learner.embedding_network
+        """How well each prepared query's key fits its best class (csn.classifier.keyed): (m, *input) -> (m,)."""
+        compared, network = self._compared, self.learner.embedding_network
         assert network is not None
         if isinstance(self.learner, CSN) and x in self._asked:
             asked = [answer.encoded[0] for answer in self._answers(x) if answer.encoded is not None]
         else:
             asked = [network(part.to(self.device)) for part in as_input(x, self.dtype).split(QUERIES_PER_CALL)]
-        return torch.cat([F.normalize(part, dim=-1) @ keys.T for part in asked]).amax(-1).cpu()
+        return compared.similarity(torch.cat(asked).cpu())
 
     @property
     def held_out_similarity(self) -> np.ndarray:
-        """For every example of a class with two or more: the largest cosine to another example of its class."""
-        keys, numbers = self._keys(), torch.tensor(self._numbers)
-        other = (numbers[:, None] == numbers[None, :]).fill_diagonal_(False)
-        best = (keys @ keys.T).cpu().masked_fill(~other, -torch.inf).amax(-1)
-        return best[torch.isfinite(best)].numpy()
+        """For every example of a class with two or more: its similarity to a memory without it."""
+        return self._compared.held_out_similarity
 
+    @cached_property
+    def _compared(self) -> KeyMemory:
+        """The keys of the examples under csn's head, which tells known queries from unknown ones."""
+        return KeyMemory(CSNHead(), list(self._keys().cpu()), self.labels, self.names)
+
+    @torch.no_grad()
     def _keys(self) -> Tensor:
-        """(n, d) the keys of the examples, scaled to length 1."""
+        """(n, d) the keys of the examples."""
         network = self.learner.embedding_network
         if network is None or not self.learner.attends:
             raise ValueError(f"{type(self.learner).__name__} keeps no keys to compare with: unknown inputs need a CSN")
         if self.is_plain():
-            return F.normalize(network(as_input(torch.stack(self.inputs), self.dtype).to(self.device)), dim=-1)
-        rows = [self.row(i, c % self.learner.way).keys[0] for i, c in enumerate(self._numbers)]
-        return F.normalize(torch.cat(rows), dim=-1)
+            return network(as_input(torch.stack(self.inputs), self.dtype).to(self.device))
+        return torch.cat([self.row(i, c % self.learner.way).keys[0] for i, c in enumerate(self._numbers)])
 
     def row(self, index: int, slot: int) -> TaskMemory:
         """The memory row of an example at an output."""

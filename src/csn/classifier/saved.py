@@ -18,7 +18,7 @@ from csn.classifier.unknown import threshold_of
 from csn.learner import FewShotLearner, InputSpec
 
 NAMED = ("drawings", "text", "photos", "vectors")
-SCORE = "shifted cosines"  # the kind of similarity that the unknown_threshold of a task with a head applies to
+SCORE = "fit less the others'"  # the kind of similarity that the unknown_threshold of a file applies to
 
 
 def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
@@ -31,6 +31,7 @@ def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
         "made_with": own or ("model" if isinstance(encoder, str) and encoder == "drawings" else "encoder"),
         "fingerprint": source.fingerprint,
         "unknown_threshold": "own" if threshold == "own" else threshold_of(classifier, memory),
+        "unknown_score": SCORE,
     }
     if any(name is not None for name in memory.names):
         about["names"] = list(memory.names)
@@ -39,7 +40,7 @@ def task_of(classifier: Parameters, memory: Memory, source: Source) -> TaskFile:
         about |= {"way": source.learner.way, "input": list(source.spec.shape)}
     if isinstance(memory, Remembered):
         return TaskFile(torch.stack(memory.inputs), None, list(memory.labels), memory.first_rows(), about)
-    about["head"], about["unknown_score"] = classifier.head or "csn", SCORE
+    about["head"] = classifier.head or "csn"
     about["encoder"] = encoder if isinstance(encoder, str) and encoder in NAMED else "own"
     inputs = torch.stack(memory.inputs) if memory.inputs else None
     return TaskFile(inputs, memory.keys, list(memory.labels), [], about)
@@ -51,12 +52,12 @@ def threshold_in(path: Any, task: TaskFile) -> float | str | None:
     threshold: Any = about.get("unknown_threshold")
     if isinstance(threshold, bool) or not (threshold in (None, "own") or isinstance(threshold, float | int)):
         raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
-    if task.keys is None or about.get("unknown_score") == SCORE or not isinstance(threshold, float | int):
+    if about.get("unknown_score") == SCORE or not isinstance(threshold, float | int):
         return threshold
-    ours = about.get("made_with") in ("model", "encoder") and about.get("encoder") in ("drawings", "text", "photos")
+    ours = about.get("made_with") in ("model", "encoder") and about.get("encoder", "drawings") in NAMED[:3]
     instead = "calibrated" if ours else "own"
     warnings.warn(
-        f"{path} was made by an earlier csn: its unknown_threshold {threshold:.2f} was a cosine to class means. "
+        f"{path} was made by an earlier csn: its unknown_threshold {threshold:.2f} was for another similarity. "
         f'unknown_threshold="{instead}" is used instead. Set your own number with set_params, and save the task again',
         stacklevel=4,
     )

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from csn.classifier.keyed import KeyMemory
 from csn.classifier.labels import as_labels
 from csn.classifier.parameters import Compares
+from csn.core.repeated import CSNHead
 from csn.data.source import Dataset, EpisodeSource, Split
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy, summarise
 from csn.learner import FewShotLearner
@@ -112,7 +113,7 @@ def _similarities(
     tasks: int,
     device: torch.device | str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Best cosines of the known queries and of the unknown queries, (tasks, way * queries) each."""
+    """Similarities of the known queries and of the unknown queries, (tasks, way * queries) each."""
     source = EpisodeSource(data, split, way=2 * way, shot=shot, queries=queries, seed=EVALUATION_SEED)
     training = learner.training
     learner.eval()
@@ -120,7 +121,8 @@ def _similarities(
     try:
         for index in range(tasks):
             episode = source.batch(index, 1).to(device)
-            best = _best(learner, episode.support.x[0, : way * shot], episode.query.x[0])
+            labels = episode.support.y[0, : way * shot]
+            best = _best(learner, episode.support.x[0, : way * shot], labels, episode.query.x[0])
             known.append(best[: way * queries])
             unknown.append(best[way * queries :])
     finally:
@@ -128,9 +130,10 @@ def _similarities(
     return np.stack(known), np.stack(unknown)
 
 
-def _best(learner: FewShotLearner[Any], support: Tensor, queries: Tensor) -> np.ndarray:
-    """(queries,) the largest cosine between each query's key and the support keys."""
+def _best(learner: FewShotLearner[Any], support: Tensor, labels: Tensor, queries: Tensor) -> np.ndarray:
+    """(queries,) how well the key of each query fits its best class."""
     keys = learner.embed(torch.cat([support, queries]))
     assert keys is not None
-    keys = F.normalize(keys, dim=-1)
-    return (keys[len(support) :] @ keys[: len(support)].T).amax(-1).cpu().numpy()
+    keys = keys.cpu()
+    memory = KeyMemory(CSNHead(), list(keys[: len(support)]), labels.tolist(), [None] * len(labels))
+    return memory.similarity(keys[len(support) :]).numpy()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from csn.classifier.pretrained import fingerprint, open_shipped, shipped_names, shipped_threshold
+from csn.classifier.pretrained import fingerprint, open_shipped, shipped_names, shipped_thresholds
 from csn.cli.terminal import say
 from csn.config import merge
 from csn.engine.models import empty_learner, input_spec, open_model
@@ -52,7 +52,6 @@ def _onnx(learner: FewShotLearner[Any], folder: Path, source: str, is_run: bool,
         return export_onnx(learner, folder, preparation, steps=steps)
     about = {
         "csn.preparation": "white ink on black in [0, 1]: the whole picture, centred on a square of 28 x 28",
-        "csn.threshold": shipped_threshold(source),
     }
     return export_onnx(learner, folder, about)
 
@@ -71,13 +70,17 @@ def _page(learner: FewShotLearner[Any], file: Path, source: str, is_run: bool) -
         {"name": name, "drawings": [{"label": each.label, "ink": each.x.numpy().tobytes()} for each in drawings]}
         for name, drawings in alphabets().items()
     ]
-    threshold = default_threshold(FewShotClassifier(run=source)) if is_run else shipped_threshold(source)
+    if is_run:
+        threshold = default_threshold(FewShotClassifier(run=source))
+        thresholds = {1: threshold} if isinstance(threshold, float) else {}
+    else:
+        thresholds = shipped_thresholds(source)
     made_with = {"model": None if is_run else source, "made_with": "run" if is_run else "model"}
     return export_page(
         learner,
         file,
         name=Path(source).name,
-        threshold=threshold,
+        thresholds=thresholds,
         about=made_with | {"fingerprint": fingerprint(learner)},
         samples=samples,
     )

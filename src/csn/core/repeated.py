@@ -13,7 +13,8 @@ The problem is convex. The descent converges for h <= 1 / (R / 2 + decay), where
 Nesterov's momentum k / (k + 3) speeds it up. docs/repeated-description.md has the derivation.
 
 The class mean that an example is compared with leaves the example itself out. Otherwise the example would look more
-familiar than a query does.
+familiar than a query does. With one example of each of C classes there is nothing to leave out, and (1 - 1 / C) of the
+mean of all keys is subtracted from every key.
 
 Shapes: `n` examples, `m` queries, `d` numbers in a key, `C` classes.
 """
@@ -40,15 +41,15 @@ class HeadOptions:
     decay: the weight decay of the written values.
     passes: passes over the support; with 0, only the class means are used.
     temperature: the divisor of the logits.
-    centre: with one example per class, subtract the mean of the support from every key.
+    centre: with one example per class, subtract most of the mean of the support from every key.
     """
 
     scale: float = 10.0
     sharpness: float = 2.0
-    decay: float = 0.1
+    decay: float = 0.03
     passes: int = 60
     temperature: float = 0.5
-    centre: bool = False
+    centre: bool = True
 
     def __post_init__(self) -> None:
         if self.passes < 0 or self.passes != int(self.passes):
@@ -99,7 +100,7 @@ class CSNHead:
         options, count = self.options, labels.bincount(minlength=way)
         centre = keys.new_zeros(keys.shape[1])
         if options.centre and way > 1 and int(count.max()) == 1:
-            centre = F.normalize(keys, dim=-1).mean(0)
+            centre = (1 - 1 / way) * F.normalize(keys, dim=-1).mean(0)
         keys = self._centred(keys, centre)
         y = F.one_hot(labels, way).to(keys.dtype)
         sums = y.T @ keys
@@ -122,14 +123,9 @@ class CSNHead:
             logits += self._kernel(queries, memory.keys) @ memory.values
         return logits / options.temperature
 
-    def shifted_cosines(self, queries: Tensor, memory: HeadMemory) -> Tensor | None:
-        """The logits in units of a cosine: cosines to the class means plus what the passes add, (m, d) -> (m, C).
-
-        None for a centred task, whose cosines say nothing about inputs of other classes.
-        """
-        if bool(memory.centre.any()):
-            return None
-        return self.predict(queries, memory) * (self.options.temperature / self.options.scale)
+    def shifts(self, queries: Tensor, memory: HeadMemory) -> Tensor:
+        """What the passes add to the cosines to the class means: (m, d) -> (m, C)."""
+        return self._kernel(self._centred(queries, memory.centre), memory.keys) @ memory.values / self.options.scale
 
     @torch.no_grad()
     def pushes(self, query: Tensor, memory: HeadMemory, c: int) -> Tensor:

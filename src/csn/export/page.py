@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from csn import __version__
+from csn.classifier.keyed import FEW_CLASSES, OTHERS
 from csn.classifier.neurons import activities
+from csn.classifier.saved import SCORE
 from csn.core.base_learner import BaseOutput
 from csn.core.conditioning import DirectFeedback, write
 from csn.core.model import CSN
+from csn.core.repeated import WORK, HeadOptions
 from csn.engine.checkpoint import write_atomically
 from csn.export.app import write_app
 from csn.export.graphs import exportable
@@ -30,7 +34,7 @@ from csn.export.program import Weights, compiled
 from csn.learner import FewShotLearner
 
 HALF_BYTES = 1_600_000  # weights up to this size are stored in half precision, larger ones in 8 bits each
-OWN = ("api.js", "engine.js", "learner.js", "taskfile.js")
+OWN = ("api.js", "engine.js", "familiar.js", "learner.js", "taskfile.js")
 NOT_FRONT = ("api.js", "docs.js")  # scripts of the service that need a server
 
 
@@ -95,7 +99,7 @@ def export_page(
     file: Path,
     *,
     name: str,
-    threshold: float | None,
+    thresholds: Mapping[int, float],
     about: Mapping[str, Any],
     samples: Sequence[Mapping[str, Any]] = (),
 ) -> list[Path]:
@@ -105,7 +109,7 @@ def export_page(
         learner: A CSN with direct feedback that reads drawings (1, 28, 28).
         file: The file to write if it ends in `.html`. Otherwise a folder for a web app that a browser can install.
         name: Name of the weights.
-        threshold: The similarity below which a drawing is unknown. None to answer always.
+        thresholds: By examples per class, the similarity below which a drawing is unknown. Empty to answer always.
         about: The facts about the learner that task files store: model, made_with, fingerprint.
         samples: Sample alphabets, each with `name` and `drawings`. A drawing has `label` and `ink`, (28 * 28) bytes.
 
@@ -113,8 +117,10 @@ def export_page(
         The files.
     """
     model = page_model(learner)
-    model |= {"name": name, "threshold": threshold, "version": __version__, "samples": _samples(samples)}
-    facts = {**about, "kind": "csn-task", "task_version": 1, "csn": __version__, "unknown_threshold": threshold}
+    rounded = {str(shots): round(threshold, 4) for shots, threshold in thresholds.items()}
+    model |= {"name": name, "thresholds": rounded, "version": __version__, "samples": _samples(samples)}
+    model["similarity"] = {"others": OTHERS, "few_classes": FEW_CLASSES, "work": WORK, **asdict(HeadOptions())}
+    facts = {**about, "kind": "csn-task", "task_version": 1, "csn": __version__, "unknown_score": SCORE}
     facts |= {"way": model["way"], "input": model["input"]}
     model["about"] = {key: json.dumps(value) for key, value in facts.items()}
     page = _html(model)

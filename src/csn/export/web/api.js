@@ -21,7 +21,7 @@ export const takeTokenFromAddress = () => {};
 export const setToken = () => {};
 
 export const api = {
-  about: async () => ({ version: model.version, model: model.name, way: model.way, unknown_threshold: model.threshold }),
+  about: async () => ({ version: model.version, model: model.name, way: model.way, unknown_threshold: learner.threshold([]) }),
   tasks: async () => [...tasks.values()].sort((a, b) => b.changed - a.changed).map(summary),
   create: async (name) => summary(created(name)),
   read: async (id) => summary(find(id)),
@@ -61,7 +61,7 @@ export const api = {
     const { drawings } = model.samples.find((sample) => sample.name === name);
     return added(find(id), drawings.map(({ label, ink }) => newExample(bytes(ink), label)));
   },
-  download: async (id) => new Blob([await writeTask(find(id).examples, model)]),
+  download: async (id) => new Blob([await writeTask(find(id).examples, model, learner.threshold(find(id).examples))]),
   upload: async (file) => {
     let read;
     try {

@@ -1,11 +1,13 @@
 /* FewShotClassifier in the browser: rows of memory, attention, and matches between classes. */
 
 import { readWeights, run, softmax } from "./engine.js";
+import { describe, similarity, thresholdFor } from "./familiar.js";
 
-/** A model written by csn.export.page: programs, weights, way, scale of the cosines, threshold. */
+/** A model written by csn.export.page: programs, weights, way, scale of the cosines, thresholds. */
 export class Learner {
   #keys = new Map(); // example -> key
   #rows = new Map(); // example and output -> values
+  #described = new WeakMap(); // list of examples -> what tells known drawings from unknown ones
 
   constructor(model) {
     const bytes = Uint8Array.from(atob(model.weights), (letter) => letter.charCodeAt(0)).buffer;
@@ -22,11 +24,19 @@ export class Learner {
     const { scores, members, attention } = this.#tournament(x, cosines, examples, numbers, order.length);
     const probabilities = Array.from(softmax(scores), (probability, c) => ({ label: order[c], probability }));
     probabilities.sort((a, b) => b.probability - a.probability);
-    const similarity = Math.max(...cosines);
-    const known = this.threshold === null || similarity >= this.threshold;
+    const fit = similarity(cosines, numbers, this.#familiar(examples, numbers, order.length), this.similarity);
+    const threshold = this.threshold(examples);
+    const known = threshold === null || fit >= threshold;
     const sources = members.map((i, place) => ({ id: examples[i].id, label: examples[i].label, weight: attention[place] }));
     sources.sort((a, b) => b.weight - a.weight);
-    return { label: known ? probabilities[0].label : null, similarity, probabilities, examples: sources };
+    return { label: known ? probabilities[0].label : null, similarity: fit, probabilities, examples: sources };
+  }
+
+  /** The similarity below which a drawing is unknown, or null. */
+  threshold(examples) {
+    const counts = new Map();
+    for (const { label } of examples) counts.set(label, (counts.get(label) ?? 0) + 1);
+    return thresholdFor(this.thresholds, counts.values());
   }
 
   /** Logits of a drawing in one match of up to `way` classes, each at its own output. */
@@ -70,6 +80,14 @@ export class Learner {
       this.#keys.set(example.id, unit(this.#run("key", [this.#input(example.ink)])[0].data));
     }
     return this.#keys.get(example.id);
+  }
+
+  #familiar(examples, numbers, count) {
+    if (!this.#described.has(examples)) {
+      const keys = examples.map((example) => this.#key(example));
+      this.#described.set(examples, describe(keys, numbers, count, this.similarity));
+    }
+    return this.#described.get(examples);
   }
 
   /** The description phase of one example at an output: the values of each layer. */

@@ -20,11 +20,12 @@ export async function readTask(buffer, model) {
 }
 
 /** Drawings as a file for Python, which computes the rows again. */
-export async function writeTask(examples, model) {
+export async function writeTask(examples, model, threshold) {
   const bytes = new Uint8Array(examples.flatMap(({ ink }) => [...ink]));
   const shape = [examples.length, ...model.input];
   const tensors = { inputs: { dtype: "U8", shape, bytes } };
   const about = { ...model.about, labels: list(examples.map(({ label }) => quoted(label))) };
+  about.unknown_threshold = JSON.stringify(threshold);
   const metadata = object(Object.entries(about).map(([name, raw]) => [quoted(name), raw]));
   const csn = `{"format": 1, "sha256": ${quoted(await digest(tensors, metadata))}, "metadata": ${metadata}}`;
   const described = { inputs: { dtype: "U8", shape, data_offsets: [0, bytes.length] } };
