@@ -11,7 +11,8 @@ activations and optimizer.
 adaResNet is measured in full (84 x 84, width 1) and at its size for a CPU (64 x 64, width 1/4). Peak memory, in MB, is
 that of a fresh process that takes two steps. Contenders take turns within one process, so other work on the machine
 affects all of them alike. The table shows the median of the per-repeat ratios with quartiles. --clock cpu counts
-processor time instead of wall time, for a machine with other work.
+processor time instead of wall time, for a machine with other work. Rows that the file has already from the same commit
+stay there, so that a table can be measured in parts.
 
     python benchmarks/overhead.py [--threads N] [--repeats N] [--only 5w1s | adalstm-1 | adaresnet | ...] [--out FILE]
 """
@@ -204,6 +205,16 @@ def blas() -> str:
     return f"{library}; csn multiplies by {chosen()}"
 
 
+def joined(out: Path, rows: list[dict[str, Any]], made: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """These rows with those of a file that was made alike by other commands, in the order of the settings."""
+    before = json.loads(out.read_text()) if out.exists() else {}
+    if all(before.get(key) == made[key] for key in ("commit", "repeats", "clock", "blas", "machine")):
+        measured = {row["tasks"] for row in rows}
+        rows = [*(row for row in before["rows"] if row["tasks"] not in measured), *rows]
+        made |= {"command": f"{before['command']}; {made['command']}"}
+    return {"rows": sorted(rows, key=lambda row: names.index(row["tasks"])), **made}
+
+
 def main() -> None:
     """Measure and print one table."""
     names = [*SETTINGS, *SENTENCES, *RESNETS]
@@ -240,8 +251,8 @@ def main() -> None:
             table.add_row(name, phase, f"{row['floor_ms']:.1f}", *ratios, peak)
     Console().print(table)
     if options.out:
-        about = {"queries_per_class": QUERIES, "repeats": options.repeats, "clock": options.clock}
-        write_atomically(options.out, (json.dumps({"rows": rows, **about, **made}, indent=1) + "\n").encode())
+        made |= {"queries_per_class": QUERIES, "repeats": options.repeats, "clock": options.clock}
+        write_atomically(options.out, (json.dumps(joined(options.out, rows, made, names), indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":
