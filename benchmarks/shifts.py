@@ -57,7 +57,7 @@ class Repeated(MatchingNetwork):
         """(b, m, d) -> (b, m, way)."""
         if self.training:
             return super().compare(queries, task)
-        head, answers = CSNHead(HeadOptions()), []
+        head, answers = CSNHead(HeadOptions(decay=0.1, centre=False)), []
         for keys, labels, asked in zip(task.embeddings, task.labels, queries, strict=True):
             answers.append(head.predict(asked, head.describe(keys, labels, task.way)))
         return torch.stack(answers)

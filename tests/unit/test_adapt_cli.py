@@ -284,6 +284,17 @@ def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
 
 
 @needs_text
+def test_a_folder_where_vectors_are_expected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "x.npy", np.eye(4))
+    (tmp_path / "y.txt").write_text("a\na\nb\nb\n")
+    (tmp_path / "pictures").mkdir()
+    Image.new("L", (9, 9)).save(tmp_path / "pictures" / "one.png")
+    task = str(tmp_path / "task.csn")
+    assert cli.main(["adapt", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.txt"), "--out", task]) == 0
+    assert cli.main(["predict", task, str(tmp_path / "pictures")]) == 2
+    assert "is a folder, and the task is not of pictures: give a .npy file of vectors" in capsys.readouterr().err
+
+
 def test_a_table_of_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = ["book a flight,fly", "a plane ticket please,fly", "what is my balance,money", "how much have i saved,money"]
     (tmp_path / "t.csv").write_text("text,label\n" + "\n".join(rows) + "\n")

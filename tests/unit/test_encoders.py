@@ -6,6 +6,7 @@ import importlib.util
 import sqlite3
 import threading
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,7 +111,7 @@ def failing(item: int):
     ("call", "message"),
     [
         (failing(7), r"failed on input 7 \(int\): KeyError: 'broken'"),
-        (lambda items: [[1, float("nan") if item == 7 else 0] for item in items], r"input 7 .*NaN"),
+        (lambda items: [[1, float("nan") if item == 7 else 0] for item in items], r"input 7 .*NaN.*: leave it out"),
         (lambda items: [[1, 2]] * (len(items) - 1), "one vector for each input"),
         (lambda items: [1.0 for _ in items], r"one vector for each input, \(1, d\); it gives \(1,\)"),
         (lambda items: [["a"] for _ in items], "instead of numbers"),
@@ -121,6 +122,16 @@ def failing(item: int):
 def test_an_encoder_that_fails_names_the_input(call, message):
     with pytest.raises(ValueError, match=message):
         Encoder(call)(list(range(9)), batch_size=4)
+
+
+def test_a_file_that_an_encoder_names_is_named_once():
+    def call(items):
+        raise ValueError(f"{items[0]} is damaged")
+
+    with pytest.raises(ValueError, match=r"^input 0: a.png is damaged$"):
+        Encoder(call)([Path("a.png")])
+    with pytest.raises(ValueError, match=r"failed on input 0 \(a.png\): TypeError"):
+        Encoder({}.__getitem__)([Path("a.png")])
 
 
 def counting(calls: list[int]):

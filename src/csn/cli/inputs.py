@@ -76,7 +76,10 @@ def unlabelled(sources: Sequence[str], kind: str) -> Rows:
             part = _of_lines(_lines_of(_decoded(_standard_input(), "standard input")), kind, "line")
         elif path.is_dir():
             files = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix.lower() in PICTURES)
-            if kind in ("text", "none") or not files:
+            if kind in ("text", "none"):
+                wanted = "a .csv or .txt file of sentences" if kind == "text" else "a .npy file of vectors"
+                raise ValueError(f"{path} is a folder, and the task is not of pictures: give {wanted}")
+            if not files:
                 raise ValueError(f"{path} has no pictures: give a folder of {', '.join(sorted(PICTURES))} files")
             part = Rows(list(files), [], [str(file) for file in files])
         elif kind in ("drawings", "photos"):

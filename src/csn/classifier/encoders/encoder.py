@@ -104,7 +104,7 @@ class Encoder:
             )
         made = made.astype(np.float32)
         if not np.isfinite(made).all():
-            raise ValueError(f"the encoder gives NaN or infinite values for {which}")
+            raise ValueError(f"the encoder gives NaN or infinite values for {which}: leave it out, or mend the encoder")
         return made
 
 
@@ -131,9 +131,13 @@ def _called(call: Any, items: Any, transform: Callable[[Any], Any] | None) -> An
 
 
 def _failure(error: Exception, which: str, item: Any) -> ValueError:
-    shown = repr(item) if isinstance(item, str | os.PathLike) else type(item).__name__
-    shown = shown if len(shown) <= 60 else shown[:59] + "…"
     what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    if isinstance(item, os.PathLike):
+        if (shown := os.fspath(item)) in what:
+            return ValueError(f"{which}: {what}")
+    else:
+        shown = repr(item) if isinstance(item, str) else type(item).__name__
+    shown = shown if len(shown) <= 60 else shown[:59] + "…"
     return ValueError(f"the encoder failed on {which} ({shown}): {what}")
 
 
