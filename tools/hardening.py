@@ -30,6 +30,9 @@ WORDS = {
     "table": "tables and vectors of csn adapt",
     "text": "texts, also packed",
     "json_body": "JSON bodies of the service",
+    "sentence": "sentences, tables and lists of them",
+    "sentence_body": "bodies with sentences for the service",
+    "page_task_file": "task files opened by the exported page",
 }
 
 

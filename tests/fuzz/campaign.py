@@ -97,7 +97,7 @@ def attack(name: str, engine: str, seconds: float, most: float, shared: Shared, 
         return
     import edits
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY * 2, MEMORY * 2))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY * 2, resource.getrlimit(resource.RLIMIT_AS)[1]))
     random, until = Random(time.time_ns()), time.monotonic() + seconds
     while time.monotonic() < until:
         signal.alarm(SILENCE)  # kills the process, which the one that watches calls a crash
@@ -166,10 +166,15 @@ def main() -> int:
     names = given.target or list(targets.TARGETS)
     if unknown := set(names) - set(targets.TARGETS):
         parser.error(f"no target {', '.join(sorted(unknown))}: there are {', '.join(targets.TARGETS)}")
+    for name in names:
+        if why := targets.TARGETS[name].missing():
+            print(f"{name} is left out: {why}")
+    names = [name for name in names if not targets.TARGETS[name].missing()]
+    engines = {name: engine if targets.TARGETS[name].is_guided else "random" for name in names}
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(len(names) if given.together else 1) as pool:
-        found = list(pool.map(lambda name: watch(name, engine, given.minutes, given.processor), names))
+    with ThreadPoolExecutor(max(1, len(names)) if given.together else 1) as pool:
+        found = list(pool.map(lambda name: watch(name, engines[name], given.minutes, given.processor), names))
     for row in found:
         print(f"{row['target']:12} {row['engine']} {row['tries']:9,} tries {row['minutes']:6.1f} minutes", end=" ")
         print(f"({row['processor minutes']:.2f} of the processor) {len(row['crashes'])} crashes")

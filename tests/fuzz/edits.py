@@ -42,6 +42,11 @@ WORDS = (
     b"\xff\xc0",
     b"cos\nsystem\n",
     b"cnumpy\nndarray\n",
+    b'"__proto__": {"x": 1}, ',
+    "e\u0301\u0323\u200d".encode() * 100,
+    b"[PAD] [CLS]",
+    b"=cmd|' /C calc'!A0",
+    b"<img src=x onerror=alert(1)>",
 )
 VALUES: tuple[Any, ...] = (
     None,
@@ -66,6 +71,11 @@ VALUES: tuple[Any, ...] = (
     [[]],
     {},
     {"name": "csn"},
+    {"__proto__": {"x": 1}},
+    {"toString": 1},
+    [0, 10**9],
+    "x" * 61,
+    "<b>\u202e",
     [1, 28, 28],
     [0],
     [-1],
@@ -118,7 +128,7 @@ def changed_json(value: Any, random: Random) -> Any:
     if action == 0:
         del holder[key]
     elif action == 1 and isinstance(holder, dict):
-        holder[random.choice(["", "x", "name", "way", key * 2])] = holder.pop(key)
+        holder[random.choice(["", "x", "name", "way", "__proto__", "constructor", key * 2])] = holder.pop(key)
     elif action == 2 and isinstance(holder, list):
         holder.insert(key, holder[key])
     else:

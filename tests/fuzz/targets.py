@@ -6,17 +6,12 @@ file of `seeds/<target>/`, which every later run starts with.
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import contextlib
 import csv
 import functools
 import io
 import json
-import os
 import pickle
-import shutil
-import tempfile
 import warnings
 import zlib
 from collections import OrderedDict
@@ -24,14 +19,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import edits
 import numpy as np
+import page_target
+import sentence_targets
+import service_target
 from picture_seeds import archives, pictures, tars
+from places import folder, in_file, small_classifier
 
 from csn.building import build_learner
-from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.inputs import open_image
 from csn.cli.inputs import labelled, unlabelled
 from csn.config import config_from_json, load_preset, merge
@@ -57,12 +54,16 @@ class Target:
     seeds: inputs to start from.
     variants: further inputs that follow from one.
     elsewhere: nanoseconds of the processor that were used outside this process.
+    missing: why it cannot be attacked here, or None.
+    is_guided: whether it has Python code of csn, which a fuzzer can be guided by.
     """
 
     read: Callable[[bytes], object]
     seeds: Callable[[], list[bytes]]
     variants: Callable[[bytes], Iterator[bytes]] = lambda content: iter(())
     elsewhere: Callable[[], int] = lambda: 0
+    missing: Callable[[], str | None] = lambda: None
+    is_guided: bool = True
 
     def attack(self, content: bytes) -> None:
         """Read an input and its variants."""
@@ -78,23 +79,8 @@ def seeds_of(name: str) -> list[bytes]:
     return [*TARGETS[name].seeds(), *(path.read_bytes() for path in found)]
 
 
-@functools.cache
-def _folder() -> Path:
-    """A folder in memory where there is one: a disk needs milliseconds to shorten a file."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = tempfile.mkdtemp(prefix="csn-fuzz-", dir=os.environ.get("TMPDIR", memory))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
-def _file(content: bytes, name: str) -> Path:
-    path = _folder() / name
-    path.write_bytes(content)
-    return path
-
-
 def _pickle(content: bytes) -> None:
-    path = _file(content, "set.pkl")
+    path = in_file(content, "set.pkl")
     _checked(path, read_plain_pickle(path))
 
 
@@ -106,28 +92,21 @@ def _pickles() -> list[bytes]:
     return [pickle.dumps(some, protocol=protocol) for some in (plain, other) for protocol in (0, 2, 3, 4, 5)]
 
 
-@functools.cache
-def _classifier() -> FewShotClassifier:
-    """A small learner of the user's own."""
-    config = merge(load_preset("adacnn-df"), {"network": {"filters": 2}, "key": {"size": 4}})
-    return FewShotClassifier(learner=build_learner(config, InputSpec((1, 28, 28))).eval()).blank()
-
-
 def _task(content: bytes) -> None:
-    classifier = _classifier().blank()
-    path = _file(content, "task.csn")
+    classifier = small_classifier().blank()
+    path = in_file(content, "task.csn")
     classifier.restore(path)
     classifier.predict_proba(classifier.inputs_[:1])
 
 
 @functools.cache
 def _tasks() -> list[bytes]:
-    path = _folder() / "seed.csn"
+    path = folder() / "seed.csn"
     rows = np.zeros((3, 28, 28), dtype=np.uint8)
     rows[0, 5:9], rows[1, :, 5:9], rows[2, 20:, 20:] = 255, 255, 255
     found = []
     for labels in (["a", "b", "a"], [1, 2, 3], [True, 0.5, "x"]):
-        classifier = _classifier().blank()
+        classifier = small_classifier().blank()
         classifier.partial_fit(rows, labels)
         classifier.save(path)
         found.append(path.read_bytes())
@@ -163,11 +142,11 @@ def _checkpoints() -> list[bytes]:
 
 
 def _checkpoint(content: bytes) -> None:
-    load_checkpoint(_file(content, "best.safetensors"))
+    load_checkpoint(in_file(content, "best.safetensors"))
 
 
 def _model(content: bytes) -> None:
-    open_model(_file(content, "best.safetensors"))
+    open_model(in_file(content, "best.safetensors"))
 
 
 @functools.cache
@@ -197,7 +176,7 @@ def _results() -> list[bytes]:
 
 
 def _result(content: bytes) -> None:
-    for result in results_in(_file(content, "result.json")):
+    for result in results_in(in_file(content, "result.json")):
         assert result.place == (*result.place[:4], result.name, result.seed)
         assert result.published is not None
 
@@ -225,7 +204,7 @@ def _picture(content: bytes) -> None:
     with contextlib.suppress(ValueError, OSError, SyntaxError):  # its caller takes whatever a damaged file raises
         decode(content, 16)
     with contextlib.suppress(ValueError):
-        open_image(_file(content, "picture"))
+        open_image(in_file(content, "picture"))
     with contextlib.suppress(ServiceError):
         picture(from_png(content, Limits(pixels=300_000)))
 
@@ -241,24 +220,24 @@ def _csv(content: bytes) -> None:
 
 
 def _archive(content: bytes) -> None:
-    list_images(_file(content, "set.zip"))
+    list_images(in_file(content, "set.zip"))
 
 
 def _shards(content: bytes) -> None:
-    for split in stream_images(_file(content, "set.tar"), size=8).splits.values():
+    for split in stream_images(in_file(content, "set.tar"), size=8).splits.values():
         for row in range(min(2, len(split.places))):
             split.at(np.array([row]))
 
 
 def _table(content: bytes) -> None:
     """What `csn adapt` learns from: vectors with their labels, and tables of sentences or numbers."""
-    labels = _file(b"a\nb\nc\n", "labels.txt")
+    labels = in_file(b"a\nb\nc\n", "labels.txt")
     with contextlib.suppress(ValueError):
-        labelled(_file(content, "vectors.npy"), "none", labels)
+        labelled(in_file(content, "vectors.npy"), "none", labels)
     for kind in ("text", "none"):
         with contextlib.suppress(ValueError):
-            labelled(_file(content, "table.csv"), kind, None)
-    unlabelled([str(_file(content, "lines.txt"))], "text")
+            labelled(in_file(content, "table.csv"), kind, None)
+    unlabelled([str(in_file(content, "lines.txt"))], "text")
 
 
 @functools.cache
@@ -270,8 +249,8 @@ def _tables() -> list[bytes]:
 
 def _text(content: bytes) -> None:
     with contextlib.suppress(ValueError):
-        read_sentences(_file(content, "text.txt"))
-    read_sentences(_file(content, "text.txt.gz"))
+        read_sentences(in_file(content, "text.txt"))
+    read_sentences(in_file(content, "text.txt.gz"))
 
 
 @functools.cache
@@ -280,65 +259,6 @@ def _texts() -> list[bytes]:
 
     plain = "the quick <unk> fox\nüber den Fluß \u2028 und\n\n".encode()
     return [plain, b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n"), gzip.compress(plain)]
-
-
-class _Client:
-    """A client of the whole service, in this thread: a request costs no thread, no socket and no client library."""
-
-    def __init__(self, app: Any) -> None:
-        self.app, self.loop = app, asyncio.new_event_loop()
-
-    def ask(self, method: str, path: str, content: bytes = b"{}") -> tuple[int, bytes]:
-        """The status and the body of an answer."""
-        return self.loop.run_until_complete(self._ask(method, path, content))
-
-    async def _ask(self, method: str, path: str, content: bytes) -> tuple[int, bytes]:
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http"}
-        scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers}
-        scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80)}
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": content, "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        await self.app(scope, receive, send)
-        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
-
-
-@functools.cache
-def _service() -> tuple[_Client, str]:
-    """A client of the service, and the address of a task that knows one drawing."""
-    from csn.service.app import create_app
-    from csn.service.limits import Limits
-
-    limits = Limits(requests_per_second=0, tasks=10**9)
-    client = _Client(create_app(_classifier(), _folder() / "service", limits=limits))
-    task = f"/api/tasks/{json.loads(client.ask('POST', '/api/tasks')[1])['id']}"
-    assert client.ask("POST", f"{task}/examples", b'{"label": "o", "pixels": [[0, 0, 1], [0, 1, 1]]}')[0] == 201
-    return client, task
-
-
-def _bodies(content: bytes) -> None:
-    client, task = _service()
-    for address in ("/api/tasks", f"{task}/predict", f"{task}/explain", f"{task}/examples"):
-        status, answer = client.ask("POST", address, content)
-        assert status < 500, f"{address}: {status} {answer!r}"
-        if status == 201:  # and what was done is undone: the next input meets the same state
-            made = f"/api/tasks/{json.loads(answer)['id']}" if address == "/api/tasks" else None
-            client.ask("DELETE", made) if made else client.ask("POST", f"{task}/undo")
-
-
-@functools.cache
-def _body_seeds() -> list[bytes]:
-    import base64
-
-    image = base64.b64encode(pictures()[0]).decode()
-    some = ({"name": "runes"}, {"pixels": [[0, 0.5], [1, 255]]}, {"label": "☃", "pixels": [[0, 1]]})
-    return [json.dumps(body).encode() for body in (*some, {"image": image}, {"label": "x", "image": image})]
 
 
 csv.field_size_limit(131_072)  # Python's own default, which another test may have raised
@@ -360,5 +280,22 @@ TARGETS = {
     "shards": Target(_shards, tars),
     "table": Target(_table, _tables),
     "text": Target(_text, _texts),
-    "json_body": Target(_bodies, _body_seeds, functools.partial(_json_variants, _body_seeds)),
+    "json_body": Target(
+        service_target.drawings, service_target.seeds, functools.partial(_json_variants, service_target.seeds)
+    ),
+    "sentence": Target(sentence_targets.read, sentence_targets.seeds, missing=sentence_targets.missing),
+    "sentence_body": Target(
+        service_target.sentences,
+        service_target.sentence_seeds,
+        functools.partial(_json_variants, service_target.sentence_seeds),
+        missing=sentence_targets.missing,
+    ),
+    "page_task_file": Target(
+        page_target.read,
+        _tasks,
+        functools.partial(page_target.variants, _tasks),
+        page_target.elsewhere,
+        page_target.missing,
+        is_guided=False,
+    ),
 }

@@ -105,3 +105,15 @@ def test_bodies_of_all_requests_together_are_limited(tmp_path):
         with socket.create_connection((host, port), timeout=30) as third:
             third.sendall(head + bytes(70_000))
             assert third.recv(4096).startswith(b"HTTP/1.1 422"), "bodies that were answered are held no longer"
+
+
+def test_a_clock_that_is_set_back_hides_no_change(tmp_path, monkeypatch):
+    with client(tmp_path) as http:
+        task = new_task(http, o=circle())
+        before = http.get(task).json()["changed"]
+        monkeypatch.setattr("csn.service.store.time.time", lambda: 1e9)
+        for label in ("x", "y"):
+            http.post(f"{task}/examples", params={"label": label}, content=drawing(cross()), headers=PNG)
+            after = http.get(task).json()["changed"]
+            assert after > before
+            before = after

@@ -202,7 +202,7 @@ class Store:
 
     def _write(self, record: Record, added: list[Example]) -> None:
         """Write a task within a transaction. Examples that no undo can restore are deleted."""
-        record.changed = time.time()
+        record.changed = max(time.time(), record.changed + 0.001)  # even if the clock is set back
         present = [example.id for example in record.examples]
         kept = {*present, *(id for change in record.history for _, id in change.get("removed", ()))}
         self._db.executemany(

@@ -1,29 +1,51 @@
 /* Task files (docs/task_format.md), read and written as in Python. Only drawings and labels are read from a file. */
 
+export const MOST_BYTES = 64_000_000; // of a file
+export const MOST_EXAMPLES = 1000; // a page computes and shows each of them
+const LONGEST = 60; // characters of a label
+const HIDDEN = /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\u202a-\u202e]/u; // control characters, halves of characters, marks that reverse
 const encoder = new TextEncoder();
 
-/** The drawings in a file: [{label, ink}]. Throws an Error that says what is wrong with the file. */
+/** What is wrong with a task file. */
+export class TaskFileError extends Error {}
+
+/** The drawings in a file: [{label, ink}]. Throws a TaskFileError, for anybody may have written the file. */
 export async function readTask(buffer, model) {
   const { header, tensors } = readSafetensors(buffer);
   const about = header.metadata;
-  if (about?.kind !== "csn-task") throw new Error("it is not a task file of csn");
-  if (![1, 2].includes(about.task_version)) throw new Error(`its task version is ${about.task_version}, this page reads 1 and 2`);
-  if ((await digest(tensors, header.rawMetadata)) !== header.sha256) throw new Error("it was altered after it was written");
-  const { inputs } = tensors;
-  const labels = about.labels;
-  const shape = [labels?.length, ...model.input];
-  if (!Array.isArray(labels) || !labels.length || inputs?.dtype !== "U8" || String(inputs.shape) !== String(shape)) {
-    throw new Error("its drawings do not have this page's size");
+  if (about?.kind !== "csn-task") throw new TaskFileError("it is not a task file of csn");
+  if (![1, 2].includes(about.task_version)) throw new TaskFileError("its task version is not 1 or 2, which this page reads");
+  if ((await digest(tensors, header.rawMetadata)) !== header.sha256) throw new TaskFileError("it was altered after it was written");
+  const inputs = tensors.get("inputs");
+  const { labels } = about;
+  if (!Array.isArray(labels) || !labels.length || !labels.every(isLabel)) throw new TaskFileError("its labels are damaged");
+  if (labels.length > MOST_EXAMPLES) throw new TaskFileError(`it has ${labels.length} drawings, this page opens up to ${MOST_EXAMPLES}`);
+  const shape = [labels.length, ...model.input];
+  if (inputs?.dtype !== "U8" || inputs.shape.length !== shape.length || inputs.shape.some((side, i) => side !== shape[i])) {
+    throw new TaskFileError("its drawings do not have this page's size");
   }
   const size = inputs.bytes.length / labels.length;
-  return labels.map((label, i) => ({ label: String(label), ink: inputs.bytes.slice(i * size, (i + 1) * size) }));
+  return labels.map((label, i) => ({ label: cleanLabel(String(label)), ink: inputs.bytes.slice(i * size, (i + 1) * size) }));
+}
+
+const isLabel = (label) => ["string", "boolean"].includes(typeof label) || Number.isFinite(label);
+
+/** A label without spaces around it, as csn.service.names has it. Throws a TaskFileError if it cannot be shown. */
+export function cleanLabel(text) {
+  const trimmed = text.trim();
+  const label = trimmed.length <= 4 * LONGEST ? trimmed.normalize("NFC") : trimmed;
+  const { length } = label.length <= 2 * LONGEST ? [...label] : label;
+  if (length < 1 || length > LONGEST || HIDDEN.test(label)) {
+    throw new TaskFileError(`a label has 1 to ${LONGEST} characters and no hidden ones`);
+  }
+  return label;
 }
 
 /** Drawings as a file for Python, which computes the rows again. */
 export async function writeTask(examples, model, threshold) {
   const bytes = new Uint8Array(examples.flatMap(({ ink }) => [...ink]));
   const shape = [examples.length, ...model.input];
-  const tensors = { inputs: { dtype: "U8", shape, bytes } };
+  const tensors = new Map([["inputs", { dtype: "U8", shape, bytes }]]);
   const about = { ...model.about, labels: list(examples.map(({ label }) => quoted(label))) };
   about.unknown_threshold = JSON.stringify(threshold);
   const metadata = object(Object.entries(about).map(([name, raw]) => [quoted(name), raw]));
@@ -38,16 +60,18 @@ export async function writeTask(examples, model, threshold) {
 }
 
 function readSafetensors(buffer) {
-  const broken = new Error("it is damaged, or not a task file of csn");
+  const broken = new TaskFileError("it is damaged, or not a task file of csn");
   if (buffer.byteLength < 8) throw broken;
   const size = Number(new DataView(buffer).getBigUint64(0, true));
   if (8 + size > buffer.byteLength) throw broken;
   try {
     const { __metadata__: extra, ...described } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, size)));
-    const tensors = {};
+    const tensors = new Map(); // no object: a name may be __proto__
     for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(described)) {
-      if (!(from >= 0 && from <= to && 8 + size + to <= buffer.byteLength)) throw broken;
-      tensors[name] = { dtype, shape, bytes: new Uint8Array(buffer, 8 + size + from, to - from) };
+      const bytes = [...shape, DTYPES.get(dtype)[1]].reduce((product, side) => product * side, 1);
+      const whole = Array.isArray(shape) && [from, to, ...shape].every((number) => Number.isSafeInteger(number) && number >= 0);
+      if (!whole || to - from !== bytes || 8 + size + to > buffer.byteLength) throw broken;
+      tensors.set(name, { dtype, shape, bytes: new Uint8Array(buffer, 8 + size + from, bytes) });
     }
     const header = JSON.parse(extra.csn);
     return { header: { ...header, rawMetadata: canonical(extra.csn, "metadata") }, tensors };
@@ -56,14 +80,18 @@ function readSafetensors(buffer) {
   }
 }
 
-const DTYPES = { U8: "uint8", I8: "int8", I64: "int64", I32: "int32", F16: "float16", F32: "float32", F64: "float64", BOOL: "bool" };
+// Names of types in a file -> their names in torch, and bytes of a number.
+const DTYPES = new Map([
+  ["U8", ["uint8", 1]], ["I8", ["int8", 1]], ["BOOL", ["bool", 1]], ["I32", ["int32", 4]], ["I64", ["int64", 8]],
+  ["F16", ["float16", 2]], ["BF16", ["bfloat16", 2]], ["F32", ["float32", 4]], ["F64", ["float64", 8]],
+]);
 
 /** sha256 of the metadata, and of name, type, shape and bytes of every tensor (csn.engine.checkpoint). */
 async function digest(tensors, metadata) {
   const parts = [encoder.encode(metadata)];
-  for (const name of Object.keys(tensors).sort()) {
-    const { dtype, shape, bytes } = tensors[name];
-    parts.push(encoder.encode(`${name} torch.${DTYPES[dtype]} (${shape.join(", ")}${shape.length === 1 ? "," : ""})`), bytes);
+  for (const name of [...tensors.keys()].sort()) {
+    const { dtype, shape, bytes } = tensors.get(name);
+    parts.push(encoder.encode(`${name} torch.${DTYPES.get(dtype)[0]} (${shape.join(", ")}${shape.length === 1 ? "," : ""})`), bytes);
   }
   const all = await new Blob(parts).arrayBuffer();
   const sum = await crypto.subtle.digest("SHA-256", all);

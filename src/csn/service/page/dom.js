@@ -16,6 +16,7 @@ export const kept = {
   get: (name, where = () => localStorage) => tried(() => where().getItem(name)) ?? null,
   set: (name, value, where = () => localStorage) => tried(() => where().setItem(name, value)),
   remove: (name) => tried(() => localStorage.removeItem(name)),
+  names: () => tried(() => Object.keys(localStorage)) ?? [],
 };
 
 function tried(work) {
