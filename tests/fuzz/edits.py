@@ -58,6 +58,7 @@ VALUES: tuple[Any, ...] = (
     2**63,
     10**7,
     10**30,
+    10**400,
     0.5,
     float("nan"),
     float("inf"),

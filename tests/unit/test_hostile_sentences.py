@@ -9,13 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from test_encoders import needs_text
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.encoders.cache import DiskCache
+from csn.classifier.inputs import prepare
 from csn.cli import main as cli
 from csn.cli.inputs import labelled, unlabelled
 from csn.cli.printable import cell, json_text, printable
+from csn.engine.checkpoint import load_checkpoint, save_checkpoint
+from csn.learner import InputSpec
 
 
 def as_vectors(sentences: list[str]) -> np.ndarray:
@@ -156,3 +160,39 @@ def test_a_terminal_obeys_no_label() -> None:
     for shown in (printable(label), cell(label), json_text([label])):
         assert all(part not in shown for part in ("\x1b", "\x9b", "\u202e", "\ud800"))
     assert json.loads(json_text([label])) == [label]
+
+
+WORDS = InputSpec((41,), vocabulary=("<pad>", "<blank>", "<unk>", "a", "b"))
+
+
+@pytest.mark.parametrize("empty", [[], np.zeros((0, 41), dtype=int), torch.zeros(0, 41, dtype=torch.int64)])
+def test_no_sentences_are_refused_as_such(empty: object) -> None:
+    with pytest.raises(ValueError, match="no examples: expected at least one sentence"):
+        prepare(empty, WORDS)
+
+
+def test_word_numbers_of_any_type_are_checked() -> None:
+    assert prepare(np.full((1, 41), 3, dtype=np.uint64), WORDS).tolist() == [[3] * 41]
+    with pytest.raises(ValueError, match=r"whole word numbers \(n, T\) in \[0, 5\)"):
+        prepare(np.full((1, 41), 2**64 - 1, dtype=np.uint64), WORDS)
+
+
+def test_a_long_sentence_makes_a_short_message() -> None:
+    with pytest.raises(ValueError, match="exactly one <blank>") as error:
+        prepare(["x" * 100_000], WORDS)
+    assert len(str(error.value)) < 250
+
+
+@pytest.mark.parametrize("threshold", [10**400, -(10**400)])
+@pytest.mark.parametrize("score", ["of an earlier version", None])
+def test_a_threshold_that_no_float_can_hold_is_refused(threshold: int, score: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "task.csn"
+    FewShotClassifier(encoder=None).fit(np.eye(2), ["a", "b"]).save(path)
+    tensors, about = load_checkpoint(path)
+    save_checkpoint(
+        path, tensors, about | {"unknown_threshold": threshold} | ({"unknown_score": score} if score else {})
+    )
+    with pytest.raises(ValueError, match="does not hold a whole task: its unknown_threshold is"):
+        FewShotClassifier.load(path)
+    with pytest.raises(ValueError, match="unknown_threshold is a number"):
+        FewShotClassifier(encoder=None, unknown_threshold=threshold).fit(np.eye(2), ["a", "b"]).predict(np.eye(2))

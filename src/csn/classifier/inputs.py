@@ -29,6 +29,8 @@ from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 MAX_PIXELS = 32_000_000  # limit for one picture, checked before it is decoded
 MAX_SIDE = 10_000
+NO_SENTENCES = "no examples: expected at least one sentence, got an empty batch"
+SHOWN = 100  # characters of a sentence in a message
 EMPTY = 0.02  # a drawing is empty paper if its darkest and lightest pixels differ by less than this
 FAINT = 0.5  # contrast below this means pencil or a grey scan, which is stretched to full strength
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as in pillow
@@ -295,14 +297,20 @@ def _sentences(x: Any, spec: InputSpec) -> Tensor:
     if isinstance(x, str):
         x = [x]
     if isinstance(x, Tensor) or (isinstance(x, np.ndarray) and x.dtype.kind not in "OUS"):
-        rows = torch.as_tensor(x)
+        # torch cannot compare unsigned numbers; those too large for int64 become negative and are refused.
+        rows = torch.as_tensor(x.astype(np.int64) if isinstance(x, np.ndarray) and x.dtype.kind == "u" else x)
+        if not rows.numel():
+            raise ValueError(NO_SENTENCES)
         size = spec.vocabulary if isinstance(spec.vocabulary, int) else len(spec.vocabulary or ())
         if rows.ndim != 2 or rows.is_floating_point() or int(rows.min()) < 0 or int(rows.max()) >= size:
             raise ValueError(f"sentences come as strings or whole word numbers (n, T) in [0, {size})")
         return rows.long()
     if not isinstance(spec.vocabulary, tuple):
         raise ValueError("this learner has no list of words (vocabulary.json of its run): give word numbers (n, T)")
-    return torch.tensor([_sentence(str(text), spec.vocabulary, spec.shape[0]) for text in x])
+    found = [_sentence(str(text), spec.vocabulary, spec.shape[0]) for text in x]
+    if not found:
+        raise ValueError(NO_SENTENCES)
+    return torch.tensor(found)
 
 
 def _sentence(text: str, vocabulary: tuple[str, ...], steps: int) -> list[int]:
@@ -310,7 +318,8 @@ def _sentence(text: str, vocabulary: tuple[str, ...], steps: int) -> list[int]:
     words = text.split()
     marker = MARKERS[BLANK]
     if words.count(marker) != 1:
-        raise ValueError(f"a sentence needs exactly one {marker} in place of a word, separated by spaces; got {text!r}")
+        got = repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+        raise ValueError(f"a sentence needs exactly one {marker} in place of a word, separated by spaces; got {got}")
     number = {word: i for i, word in enumerate(vocabulary) if i > UNKNOWN} | {marker: BLANK}
     start = words.index(marker) - steps // 2
     inside = range(len(words))

@@ -14,7 +14,7 @@ from csn.classifier.parameters import Parameters
 from csn.classifier.remembered import Remembered
 from csn.classifier.sources import EncoderSource, LearnerSource, Memory, Source
 from csn.classifier.taskfile import TaskFile, same_form
-from csn.classifier.unknown import threshold_of
+from csn.classifier.unknown import is_number, threshold_of
 from csn.learner import FewShotLearner, InputSpec
 
 NAMED = ("drawings", "text", "photos", "vectors")
@@ -50,8 +50,8 @@ def threshold_in(path: Any, task: TaskFile) -> float | str | None:
     """The `unknown_threshold` of a file. A number for a score that csn no longer has is replaced, with a warning."""
     about = task.about
     threshold: Any = about.get("unknown_threshold")
-    if isinstance(threshold, bool) or not (threshold in (None, "own") or isinstance(threshold, float | int)):
-        raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {threshold!r}")
+    if threshold not in (None, "own") and not is_number(threshold):
+        raise ValueError(f"{path} does not hold a whole task: its unknown_threshold is {str(threshold)[:60]!r}")
     if about.get("unknown_score") == SCORE or not isinstance(threshold, float | int):
         return threshold
     ours = about.get("made_with") in ("model", "encoder") and about.get("encoder", "drawings") in NAMED[:3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections import Counter
 from typing import Any
@@ -22,6 +23,13 @@ SHIPPED = {
 }
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a number that a float can hold, and not NaN. JSON has whole numbers of any size."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return False
+    return not math.isnan(value) if isinstance(value, float) else abs(value) <= sys.float_info.max
+
+
 def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
     """`unknown_threshold` as a number, or None if every input is answered."""
     threshold: Any = classifier.unknown_threshold
@@ -33,7 +41,7 @@ def threshold_of(classifier: Parameters, memory: Memory | None) -> float | None:
         if threshold != "own":
             raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {threshold!r}")
         return own_threshold(classifier, memory)
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.number) or math.isnan(threshold):
+    if not is_number(threshold):
         raise ValueError(f"unknown_threshold is a number, 'own', 'calibrated' or None, got {threshold!r}")
     return float(threshold)
 
