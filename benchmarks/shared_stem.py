@@ -86,7 +86,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def table_of(rows: list[dict[str, Any]], found: dict[str, Any], until: float) -> Table:
     """One line for each network."""
-    title = f"sharing: {100 * found.get('difference', 0):+.2f} points, {found.get('verdict') or 'not decided'}"
+    verdict = found.get("verdict") or "not decided"
+    title = f"sharing: {100 * found['difference']:+.2f} points, {verdict}" if "difference" in found else "one seed"
     columns = ("network", "at the end, by seed", "step, ms", f"seconds to {100 * until:g} %", "x Prototypical")
     table = Table(*columns, title=title)
     for arm, about in found["arms"].items():
