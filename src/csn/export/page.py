@@ -26,7 +26,7 @@ from csn.classifier.saved import SCORE
 from csn.core.base_learner import BaseOutput
 from csn.core.conditioning import DirectFeedback, write
 from csn.core.model import CSN
-from csn.core.repeated import WORK, HeadOptions
+from csn.core.repeated import HeadOptions
 from csn.engine.checkpoint import write_atomically
 from csn.export.app import write_app
 from csn.export.graphs import exportable
@@ -34,6 +34,7 @@ from csn.export.program import Weights, compiled
 from csn.learner import FewShotLearner
 
 HALF_BYTES = 1_600_000  # weights up to this size are stored in half precision, larger ones in 8 bits each
+WORK = 1e8  # most multiplications of all passes over the examples: a fraction of a second after each change
 OWN = ("api.js", "engine.js", "familiar.js", "learner.js", "taskfile.js")
 NOT_FRONT = ("api.js", "docs.js")  # scripts of the service that need a server
 

@@ -1,7 +1,5 @@
 /* How well a query fits its best class, as csn.classifier.keyed and csn.core.repeated compute it from unit keys. */
 
-import { softmax } from "./engine.js";
-
 /** What the passes over the examples wrote. It depends on the examples alone. `options` are the model's `similarity`. */
 export function describe(keys, numbers, count, options) {
   const size = keys[0].length;
@@ -62,20 +60,25 @@ function written(keys, numbers, sums, lengths, counts, { scale, sharpness, decay
   const step = 1 / (largest / 2 + decay);
   let values = new Float64Array(n * count);
   let ahead = values;
-  for (let k = 0; k < Math.min(passes, Math.max(1, Math.floor(work / (n * n * count)))); k++) {
+  const most = Math.min(passes, Math.max(1, Math.floor(work / (n * n * count))));
+  const odds = new Float64Array(count);
+  for (let k = 0; k < most; k++) {
     const made = new Float64Array(n * count);
     for (let i = 0; i < n; i++) {
-      const logits = base.slice(i * count, (i + 1) * count);
+      const from = i * count;
+      for (let c = 0; c < count; c++) odds[c] = base[from + c];
       for (let j = 0; j < n; j++) {
         const weight = kernel[i * n + j];
-        for (let c = 0; c < count; c++) logits[c] += weight * ahead[j * count + c];
+        for (let c = 0, at = j * count; c < count; c++, at++) odds[c] += weight * ahead[at];
       }
-      softmax(logits).forEach((probability, c) => {
-        const at = i * count + c;
-        made[at] = ahead[at] - step * (probability - (c === numbers[i] ? 1 : 0) + decay * ahead[at]);
-      });
+      let [top, sum] = [odds[0], 0];
+      for (let c = 1; c < count; c++) top = odds[c] > top ? odds[c] : top;
+      for (let c = 0; c < count; c++) sum += odds[c] = Math.exp(odds[c] - top);
+      for (let c = 0, at = from; c < count; c++, at++) made[at] = ahead[at] - step * (odds[c] / sum + decay * ahead[at]);
+      made[from + numbers[i]] += step;
     }
-    ahead = made.map((value, at) => value + (k / (k + 3)) * (value - values[at]));
+    ahead = new Float64Array(n * count);
+    for (let at = 0; at < ahead.length; at++) ahead[at] = made[at] + (k / (k + 3)) * (made[at] - values[at]);
     values = made;
   }
   return values;
