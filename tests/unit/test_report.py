@@ -39,7 +39,6 @@ from csn.plots.episodes import (
     comparison_figure,
     contact_sheet,
     episode_figure,
-    episode_names,
     learning_curve,
 )
 
@@ -127,7 +126,7 @@ def test_an_episode_with_answers(way: int, shot: int, queries: int) -> None:
     truth = [c for c in range(way) for _ in range(queries)]
     answers = [c if j % 3 else (c + 1) % way for j, c in enumerate(truth)]
     learner = Scripted(answers, row=shot - 1)  # the last example of class 0
-    figure = episode_figure(episodes.batch(0, 1), names=episode_names(episodes, 0), learner=learner, title="a $ task")
+    figure = episode_figure(episodes.batch(0, 1), names=episodes.class_names(0), learner=learner, title="a $ task")
     assert learner.training  # left as it was
 
     (axes,) = figure.axes
@@ -164,7 +163,7 @@ def test_an_episode_with_answers(way: int, shot: int, queries: int) -> None:
 @pytest.mark.parametrize(("way", "shot"), [(5, 1), (5, 5), (20, 1), (20, 5)])
 def test_an_episode_without_a_learner(way: int, shot: int) -> None:
     episodes = source(way, shot, 2)
-    figure = episode_figure(episodes.batch(3, 1), names=episode_names(episodes, 3))
+    figure = episode_figure(episodes.batch(3, 1), names=episodes.class_names(3))
     (axes,) = figure.axes
     assert len(axes.images) == way * (shot + 2)
     heads = [f"class {c}" if way == 5 else str(c) for c in range(way)]
@@ -226,13 +225,13 @@ def test_an_episode_that_cannot_be_drawn() -> None:
         with pytest.raises(ValueError, match="1 or 3 channels"):
             episode_figure(source(5, 1, 1, shape=shape).batch(0, 1))
     with pytest.raises(ValueError, match="counted from 0, got -1"):
-        episode_names(source(5, 1, 1), -1)
+        source(5, 1, 1).class_names(-1)
 
 
 def test_names_are_those_of_the_classes_drawn() -> None:
     episodes = source(5, 1, 1)
     support, _ = episodes.rows(4)
-    assert episode_names(episodes, 4) == [episodes.classes.names[row // 8] for row in support[:, 0]]
+    assert episodes.class_names(4) == [episodes.classes.names[row // 8] for row in support[:, 0]]
 
 
 def test_a_contact_sheet_shows_rows_of_classes() -> None:

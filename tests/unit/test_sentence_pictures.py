@@ -15,17 +15,13 @@ from csn.cli import main as cli
 from csn.cli.sentences import class_table, sentence_tables
 from csn.data.source import EpisodeSource
 from csn.data.text.toy_language import load_toy_language
+from csn.engine.answers import Sentence, SentenceTask, sentence_task
 from csn.episode import Episode, Examples
 from csn.learner import FewShotLearner
 from csn.plots import drawing
 from csn.plots.drawing import BLUE, ORANGE, RIGHT, WRONG
 from csn.plots.episodes import learning_curve
-from csn.plots.sentences import (
-    Sentence,
-    SentenceTask,
-    sentence_figure,
-    sentence_task,
-)
+from csn.plots.sentences import sentence_figure
 
 VOCABULARY = ("<pad>", "<blank>", "<unk>", "the", "cat", "sat", "[red]", "dog")
 NAMES = ("mat", "[red]hat")

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from csn.data.source import ClassExamples
+from csn.engine.answers import Sentence, SentenceTask, sentence_in_words
 from csn.plots.drawing import BLUE, ORANGE, RIGHT, WRONG
-from csn.plots.sentences import SIDE, Sentence, SentenceTask, around, sentence_in_words
+from csn.plots.sentences import SIDE, around
 
 
 def sentence_tables(task: SentenceTask, *, title: str = "", width: int = 100) -> Group:

@@ -9,10 +9,11 @@ from csn.cli.sentences import class_table, sentence_tables
 from csn.cli.terminal import console, or_default, say
 from csn.config import DataConfig
 from csn.data.source import EpisodeSource
+from csn.engine.answers import task_in_words
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.run import check_vocabulary, open_run
-from csn.experiments.run_page import task_figure, task_in_words
+from csn.experiments.run_page import task_figure
 from csn.plots.drawing import png
 from csn.plots.episodes import contact_sheet
 

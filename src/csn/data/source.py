@@ -162,6 +162,13 @@ class EpisodeSource:
         """Draw the classes of episode `index`, (way,)."""
         return rng.choice(self._eligible, self.way, replace=False)
 
+    def class_names(self, index: int) -> list[str]:
+        """Names of the classes of episode `index`, in the order of their labels."""
+        if index < 0:
+            raise ValueError(f"episodes are counted from 0, got {index}")
+        places = np.searchsorted(self._starts, self.rows(index)[0][:, 0], side="right") - 1
+        return [self.classes.names[place] for place in places]
+
     def batch(self, first: int, tasks: int, part: slice = slice(None)) -> Episode:
         """Return episodes first ... first + tasks - 1, or a part, as a batch. Label j is the j-th drawn class."""
         indices = range(first, first + tasks)[part]

@@ -112,3 +112,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
                 tensor = torch.empty_like(like, requires_grad=False).copy_(tensor)
             state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def checkpoint_sha256(folder: Path) -> str:
+    """sha256 of the checkpoint of a run's best model."""
+    return hashlib.sha256((folder / "best.safetensors").read_bytes()).hexdigest()

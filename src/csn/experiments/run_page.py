@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from csn.data.source import EpisodeSource
-from csn.engine.checkpoint import write_atomically
+from csn.engine.answers import task_in_words
+from csn.engine.checkpoint import checkpoint_sha256, write_atomically
 from csn.engine.evaluate import Accuracy
 from csn.engine.log import read_log
 from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
@@ -15,11 +16,10 @@ from csn.engine.run import TrainedRun
 from csn.experiments.markdown import table
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import results_in
-from csn.experiments.records.writing import checkpoint_sha256
 from csn.learner import FewShotLearner
 from csn.plots.drawing import png
-from csn.plots.episodes import episode_figure, episode_names, learning_curve
-from csn.plots.sentences import SentenceTask, sentence_figure, sentence_task
+from csn.plots.episodes import episode_figure, learning_curve
+from csn.plots.sentences import sentence_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,18 +51,11 @@ def task_figure(source: EpisodeSource, index: int, learner: FewShotLearner[Any] 
     """Episode `index` as a picture: of images, or of sentences."""
     if source.data.vocabulary is not None:
         return sentence_figure(task_in_words(source, index, learner), title=title)
-    names = episode_names(source, index)
+    names = source.class_names(index)
     return episode_figure(source.batch(index, 1), names=names, learner=learner, title=title)
 
 
-def task_in_words(source: EpisodeSource, index: int, learner: FewShotLearner[Any] | None) -> SentenceTask:
-    """Episode `index` of a text, with a learner's answers."""
-    names = episode_names(source, index)
-    return sentence_task(source.batch(index, 1), source.data.vocabulary or (), names, learner)
-
-
 def _markdown(run: TrainedRun, title: str, about: str, *, pretrained: bool) -> str:
-    """report.md."""
     config, last = run.config, run.log[-1]
     unit, chosen = "tasks", ""
     if "perplexity" in run.metadata:

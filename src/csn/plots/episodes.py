@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csn.data.source import ClassExamples, EpisodeSource
+from csn.data.source import ClassExamples
+from csn.engine.answers import answers
 from csn.engine.evaluate import Accuracy
 from csn.episode import Episode
 from csn.learner import FewShotLearner
@@ -31,12 +32,7 @@ def learning_curve(log: Sequence[dict[str, Any]], *, title: str = "", pretrainin
     """Training and validation accuracy with its interval and best point, and training loss, over tasks.
 
     A language model is trained on sentences. Its training accuracy is that of the next word, and its best point has the
-    lowest perplexity.
-
-    Args:
-        log: The records of a run's log.
-        title: The title of the picture.
-        pretraining: The log is that of a pretraining, which counts examples.
+    lowest perplexity. With `pretraining`, the log is that of a pretraining, which counts examples.
     """
     train, validation = ([record for record in log if kind in record] for kind in ("train", "validation"))
     language = any("perplexity" in record["validation"] for record in validation)
@@ -244,28 +240,6 @@ def contact_sheet(classes: ClassExamples, count: int, *, title: str = "") -> Fig
         for place, picture in enumerate(pictures):
             draw.image(axes, picture, (draw.MARGIN + gutter + place * (width + draw.GAP), y, width, height))
     return figure
-
-
-def episode_names(source: EpisodeSource, index: int) -> list[str]:
-    """Names of the classes of episode `index`, in the order of their labels."""
-    if index < 0:
-        raise ValueError(f"episodes are counted from 0, got {index}")
-    ends = np.cumsum(source.classes.counts)
-    return [source.classes.names[int(np.searchsorted(ends, row, side="right"))] for row in source.rows(index)[0][:, 0]]
-
-
-@torch.no_grad()
-def answers(learner: FewShotLearner[Any], episode: Episode) -> tuple[Tensor, Tensor | None]:
-    """Probabilities (m, C), and attention (m, n) if the learner has any. The learner's mode is restored afterwards."""
-    training = learner.training
-    learner.eval()
-    try:
-        task = learner.describe(episode.support, episode.way)
-        attention = learner.attend(episode.query.x, task)
-        answered = learner.predict(episode.query.x, task).softmax(-1)[0]
-        return answered, None if attention is None else attention[0]
-    finally:
-        learner.train(training)
 
 
 def _pictures(x: Tensor) -> list[np.ndarray]:
