@@ -19,7 +19,6 @@ from csn.baselines.lstm_lm import LanguageModel
 from csn.config import TrainConfig
 from csn.data.source import EpisodeSource
 from csn.data.text.running import RunningText
-from csn.engine.evaluate import evaluate, summarise
 from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.train import TrainingLoop
 from csn.networks.sentences import PAD
@@ -31,14 +30,12 @@ VALIDATION_SENTENCES = 1000
 class LanguageTrainer(TrainingLoop):
     """Keeps the model with the lowest perplexity on validation sentences, and reports its accuracy on validation tasks.
 
+    The other arguments are those of TrainingLoop.
+
     Args:
         learner: The language model.
-        config: The options of training.
         text: Training and validation sentences.
         validation: The source of the validation tasks.
-        folder: The folder of the checkpoints.
-        about: The checkpoints' description of the run.
-        device: The device to train on.
     """
 
     unit = "sentences"
@@ -93,7 +90,7 @@ class LanguageTrainer(TrainingLoop):
         """
         size = self.config.tasks_per_step
         epoch, number = divmod(self.tasks // size, len(self.text.train) // size)
-        share = self._share(size)
+        share = self.ranks.share(size)
         x = _cropped(self.text.train[torch.from_numpy(self._batches(epoch)[number])])
         self._seed_step()
         self._seed_share(share)
@@ -104,9 +101,7 @@ class LanguageTrainer(TrainingLoop):
 
     def _validate(self) -> ValidationReport:
         perplexity = self._perplexity()
-        tasks = self.config.validation_tasks
-        accuracies = evaluate(self.learner, self.validation, tasks, device=self.device, ranks=self.ranks)
-        accuracy, interval = summarise(accuracies)
+        accuracy, interval = self._accuracy()
         is_best = self._keep_best(1 / perplexity, validation=accuracy, interval=interval, perplexity=perplexity)
         return ValidationReport(self.tasks, accuracy, interval, is_best, perplexity)
 

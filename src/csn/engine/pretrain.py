@@ -94,6 +94,8 @@ class Pretrained(NamedTuple):
 class PretrainTrainer(TrainingLoop):
     """Pretrains a learner's embedding network in place, and restores its best weights on validation tasks at the end.
 
+    The other arguments are those of TrainingLoop.
+
     Args:
         learner: The learner whose embedding network is pretrained.
         size: Numbers in one embedding.
@@ -101,9 +103,6 @@ class PretrainTrainer(TrainingLoop):
         config: The options of training. The seed, clipping and validation tasks are taken from it.
         classes: The training classes.
         validation: The source of the validation tasks.
-        folder: The folder of the checkpoints.
-        about: The checkpoints' description of the run.
-        device: The device to train on.
     """
 
     unit = "examples"
@@ -174,7 +173,7 @@ class PretrainTrainer(TrainingLoop):
     def _step(self) -> StepReport:
         size = self.config.tasks_per_step
         epoch, done = divmod(self.tasks, self.per_epoch)
-        share = self._share(size)
+        share = self.ranks.share(size)
         rows = self._order(epoch)[done : done + size][share.cut]
         self._seed_step()
         x, labels = self._examples(rows), self.labels[rows].to(self.device)

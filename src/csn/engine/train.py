@@ -31,7 +31,7 @@ from csn.data.varied import VariedSource
 from csn.engine.checkpoint import load_checkpoint, optimizer_tensors, restore_optimizer, save_checkpoint
 from csn.engine.compiling import Step, compiled
 from csn.engine.distributed import ALONE, Ranks, Share, SharedError
-from csn.engine.evaluate import evaluate, summarise, task_accuracies
+from csn.engine.evaluate import Accuracy, evaluate, summarise, task_accuracies
 from csn.engine.lock import FolderLock
 from csn.engine.models import UNBUILT
 from csn.engine.optimizing import build_optimizer, check_counts, learning_rate
@@ -203,20 +203,19 @@ class TrainingLoop(ABC):
 
     def _validate(self) -> ValidationReport:
         """Measure the learner on validation tasks, and keep it if it is the best so far."""
-        tasks = self.config.validation_tasks
-        accuracies = evaluate(self.learner, self.validation, tasks, device=self.device, ranks=self.ranks)
-        accuracy, interval = summarise(accuracies)
+        accuracy, interval = self._accuracy()
         is_best = self._keep_best(accuracy, validation=accuracy, interval=interval)
         return ValidationReport(self.tasks, accuracy, interval, is_best)
+
+    def _accuracy(self) -> Accuracy:
+        """The accuracy on the validation tasks."""
+        tasks = self.config.validation_tasks
+        return summarise(evaluate(self.learner, self.validation, tasks, device=self.device, ranks=self.ranks))
 
     @functools.cached_property
     def _call(self) -> Callable[..., Any]:
         """Calls a method of the learner by name. The gradients become the mean over all ranks."""
         return self.ranks.wrap(self.learner)
-
-    def _share(self, count: int) -> Share:
-        """This rank's share of a step of `count` tasks."""
-        return self.ranks.share(count)
 
     def _seed_step(self) -> None:
         """Everything random in a step, such as augmentation, is a function of the seed and the tasks seen."""
@@ -304,7 +303,7 @@ class Trainer(TrainingLoop):
         if self.frozen is not None:
             self.frozen.requires_grad_(False).eval()  # pretraining may have trained it since
         count = min(config.tasks_per_step, config.tasks - self.tasks)
-        share = self._share(count)
+        share = self.ranks.share(count)
         episode = self.training.batch(self.tasks, count, share.cut)
         self._seed_step()
         if config.augment:
