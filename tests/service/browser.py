@@ -45,16 +45,25 @@ def open_page(browser: Browser, address: str, *, init: str = "", **options: Any)
     return page
 
 
-def draw(page: Page, strokes: Sequence[Sequence[tuple[float, float]]]) -> None:
-    """With the mouse."""
+def on_paper(page: Page, stroke: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points of a stroke on the screen."""
     box = page.locator("#paper").bounding_box()
     assert box is not None
+    return [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
+
+
+def pen_down(page: Page, places: Sequence[tuple[float, float]], steps: int) -> None:
+    """Draw through these places with the mouse, and keep its button pressed."""
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=steps)
+
+
+def draw(page: Page, strokes: Sequence[Sequence[tuple[float, float]]]) -> None:
+    """With the mouse."""
     for stroke in strokes:
-        places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
-        page.mouse.move(*places[0])
-        page.mouse.down()
-        for place in places[1:]:
-            page.mouse.move(*place, steps=2 if len(places) > 8 else 8)
+        pen_down(page, on_paper(page, stroke), steps=2 if len(stroke) > 8 else 8)
         page.mouse.up()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from browser import launched, open_page, until
+from browser import launched, on_paper, open_page, until
 from kit import Strokes, serving
 from PIL import Image
 from screenshots import house, leaf, moon, star
@@ -31,10 +31,8 @@ Frame = tuple[Image.Image, int]  # and how long it stays, in ms
 
 def drawn(page: Page, strokes: Strokes) -> Iterator[Frame]:
     """Draw with the mouse; a frame every few points."""
-    box = page.locator("#paper").bounding_box()
-    assert box is not None
     for stroke in strokes:
-        places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
+        places = on_paper(page, stroke)
         page.mouse.move(*places[0])
         page.mouse.down()
         for number, place in enumerate(places[1:]):

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import ANSWERED, answer, chromium, draw, labels, launched, open_page, teach, until
+from browser import ANSWERED, answer, chromium, draw, labels, launched, on_paper, open_page, pen_down, teach, until
 from kit import circle, classifier, cross, serving, wave
 
 from csn.classifier.classifier import FewShotClassifier
@@ -40,14 +40,6 @@ def browser():
 def address(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("page")) as base:
         yield base
-
-
-@pytest.fixture
-def page(browser, address):
-    opened = open_page(browser, address)
-    yield opened
-    assert opened.complaints == [], "the browser has nothing to complain about, such as a broken security policy"
-    opened.context.close()
 
 
 def test_draw_learn_recognise_forget_reload_and_restart(browser, tmp_path):
@@ -144,12 +136,8 @@ def test_answers_come_while_drawing(page):
     teach(page, "moon", circle())
     teach(page, "kiss", cross())
     page.keyboard.press("Escape")
-    box = page.locator("#paper").bounding_box()
-    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in circle(0.02)[0]]
-    page.mouse.move(*places[0])
-    page.mouse.down()
-    for place in places[1:]:
-        page.mouse.move(*place, steps=4)
+    places = on_paper(page, circle(0.02)[0])
+    pen_down(page, places, steps=4)
     page.mouse.move(*places[0], steps=30)
     page.wait_for_selector("#answer.live")
     assert page.get_attribute("#answer", "aria-busy") == "true"
@@ -178,11 +166,7 @@ def test_the_paper_does_not_move_under_the_pen(browser, address):
     until(page, ".thumb", 16)
     page.locator("#paper").scroll_into_view_if_needed()
     box = page.locator("#paper").bounding_box()
-    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in circle(0.02)[0]]
-    page.mouse.move(*places[0])
-    page.mouse.down()
-    for place in places[1:]:
-        page.mouse.move(*place, steps=4)
+    pen_down(page, on_paper(page, circle(0.02)[0]), steps=4)
     page.wait_for_selector("#answer.live")
     assert page.locator("#paper").bounding_box() == box
     page.mouse.up()

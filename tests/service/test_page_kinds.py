@@ -36,14 +36,6 @@ def address(tmp_path_factory):
         yield base
 
 
-@pytest.fixture
-def page(browser, address):
-    opened = open_page(browser, address)
-    yield opened
-    assert opened.complaints == [], "the browser has nothing to complain about, such as a broken security policy"
-    opened.context.close()
-
-
 def hand_over(page, how, colour):
     page.evaluate(HAND_OVER, [how, base64.b64encode(photo(colour, (90, 60))).decode()])
     page.wait_for_selector("#photo-shown:not([hidden])")

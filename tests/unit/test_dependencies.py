@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -12,17 +11,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import dependencies as tool
+
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("dependencies", ROOT / "tools" / "dependencies.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def advisory(**affected: object) -> dict[str, object]:
@@ -53,14 +44,14 @@ def advisory(**affected: object) -> dict[str, object]:
         ("1.9", {"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, False),
     ],
 )
-def test_an_advisory_concerns_the_versions_it_names(tool, version, affected, concerned):
+def test_an_advisory_concerns_the_versions_it_names(version, affected, concerned):
     assert tool.concerns(advisory(**affected), {"num-py": version}) == ["num-py"] * concerned
     assert tool.concerns(advisory(**affected) | {"withdrawn": "2026"}, {"num-py": version}) == []
     assert tool.concerns(advisory(**affected), {"other": version}) == []
 
 
-def test_the_listing_names_licences_and_finds_what_is_known(tool, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tool, "needed", lambda extras: {"numpy": "1.0"})
+def test_the_listing_names_licences_and_finds_what_is_known(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("needed", lambda extras: {"numpy": "1.0"})
     monkeypatch.setattr(sys, "argv", ["dependencies.py"])
     assert tool.main() == 0
     said = capsys.readouterr().out
@@ -74,14 +65,14 @@ def test_the_listing_names_licences_and_finds_what_is_known(tool, tmp_path, monk
     assert "numpy 1.0: X-1 bad" in capsys.readouterr().out
 
 
-def test_what_is_needed_is_found_however_far_down(tool):
+def test_what_is_needed_is_found_however_far_down():
     found = tool.needed(["sklearn"])
     assert {"torch", "scikit-learn", "scipy", "threadpoolctl", "filelock"} <= set(found)
     assert "csn" not in found
     assert "fastapi" not in tool.needed([]), "an extra that was not asked for"
 
 
-def pins(tool, python: str) -> dict[str, str]:
+def pins(python: str) -> dict[str, str]:
     """The name and version of each line of constraints.txt that holds for a version of Python."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     wanted = [Requirement(line) for line in lines if line and not line.startswith("#")]
@@ -91,18 +82,18 @@ def pins(tool, python: str) -> dict[str, str]:
     return {name: str(one.specifier).removeprefix("==") for name, one in zip(names, chosen, strict=True)}
 
 
-def test_every_python_that_csn_names_has_a_version_of_each_package(tool):
+def test_every_python_that_csn_names_has_a_version_of_each_package():
     project = (ROOT / "pyproject.toml").read_text()
     pythons = re.findall(r"Programming Language :: Python :: (3\.\d+)", project)
     assert pythons[0] == "3.10"
     assert f'target-version = "py{pythons[0].replace(".", "")}"' in project
-    newest = set(pins(tool, pythons[-1]))
+    newest = set(pins(pythons[-1]))
     for python in pythons:
-        assert newest <= set(pins(tool, python)), f"Python {python} has packages without a version"
+        assert newest <= set(pins(python)), f"Python {python} has packages without a version"
 
 
-def test_what_is_needed_is_pinned_and_every_hash_belongs_to_such_a_version(tool):
-    pinned = pins(tool, "3.11")
+def test_what_is_needed_is_pinned_and_every_hash_belongs_to_such_a_version():
+    pinned = pins("3.11")
     lines = [line for line in (ROOT / "constraints-hashes.txt").read_text().splitlines() if not line.startswith("#")]
     hashed = {}
     for line in lines:

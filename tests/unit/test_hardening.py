@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).parents[2]
+import hardening as tool
 
 
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("hardening", ROOT / "tools" / "hardening.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_page_has_the_numbers_of_the_result_file(tool):
+def test_the_page_has_the_numbers_of_the_result_file():
     rows = json.loads(tool.RESULTS.read_text(encoding="utf-8"))["rows"]
     page = tool.PAGE.read_text(encoding="utf-8")
     assert tool.filled(page, rows) == page, "run python tools/hardening.py"
     assert all(0 <= row["held"] <= row["tries"] and row["minutes"] >= 0 and len(row["commit"]) == 40 for row in rows)
 
 
-def test_every_run_of_an_attack_counts_once(tool):
+def test_every_run_of_an_attack_counts_once():
     def row(attack, commit, tries):
         return {"attack": attack, "commit": commit, "tries": tries}
 
@@ -42,7 +28,7 @@ def test_every_run_of_an_attack_counts_once(tool):
     ]
 
 
-def test_what_the_attacks_write_becomes_rows(tool):
+def test_what_the_attacks_write_becomes_rows():
     crashes = [
         {"seed": "a", "code": 1, "said": "Traceback"},
         {"seed": "b", "code": -11, "said": ""},

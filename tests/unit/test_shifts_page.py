@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import math
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from rich.console import Console
 
+import shifts as study
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def study() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("shifts_study", ROOT / "benchmarks" / "shifts.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_page_shows_what_the_files_say(study):
+def test_the_page_shows_what_the_files_say():
     file = io.StringIO()
     study.show(study.rows_in(ROOT / "results" / "shifts"), Console(file=file, width=100))
     page = (ROOT / "docs" / "where-shifts-matter.md").read_text(encoding="utf-8")
@@ -35,7 +25,7 @@ def test_the_page_shows_what_the_files_say(study):
     assert missing == [], "fill it with python benchmarks/shifts.py --page docs/where-shifts-matter.md"
 
 
-def test_every_cell_is_of_a_commit_without_changes(study):
+def test_every_cell_is_of_a_commit_without_changes():
     for row in study.rows_in(ROOT / "results" / "shifts"):
         assert len(row["commit"]) == 40
         assert row["seconds"] == 3.0
@@ -68,7 +58,7 @@ def test_ways_to_adapt_are_as_good_and_as_fast_as_the_page_says():
         assert f"| {names.get(way, way)} | {' | '.join(cells)} |" in page
 
 
-def test_intervals_by_hand(study):
+def test_intervals_by_hand():
     """Of 1, 2 and 3: mean 2, standard deviation 1, and t = 4.303 of two degrees of freedom over the root of 3."""
     mean, half = study.mean_of([1.0, 2.0, 3.0])
     assert mean == 2.0
@@ -78,7 +68,7 @@ def test_intervals_by_hand(study):
     assert study.in_words([]) == ""
 
 
-def test_differences_are_of_the_seeds_that_both_arms_have(study, tmp_path):
+def test_differences_are_of_the_seeds_that_both_arms_have(tmp_path):
     rows = [
         {"family": "rule", "arm": arm, "seed": seed, "accuracy": accuracy}
         for arm, seed, accuracy in (("df-all", 0, 0.5), ("df-all", 1, 0.6), ("matching", 1, 0.4))
@@ -90,7 +80,7 @@ def test_differences_are_of_the_seeds_that_both_arms_have(study, tmp_path):
     assert "| rule | +20.0 (1) |" in file.getvalue()
 
 
-def test_a_page_is_filled_between_its_marks(study, tmp_path):
+def test_a_page_is_filled_between_its_marks(tmp_path):
     rows = [{"family": "rule", "arm": "df-all", "seed": 0, "accuracy": 0.5}]
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- shifts -->\nold\n<!-- /shifts -->\nafter\n")
