@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +34,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
 from csn.engine.origin import origin
 from csn.episode import Episode
+from csn.experiments.records.files import json_bytes
 
 WAY, QUERIES, WIDTH, PATCH, DEPTH = 5, 3, 48, 7, 3
 RANK, TOKENS = 4, 4
@@ -240,7 +240,7 @@ def main() -> None:
     Console().print(shown)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     made = {"rows": rows, "pretrain_seconds": options.pretrain} | origin("python benchmarks/adaptation.py")
-    write_atomically(options.out, (json.dumps(made, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes(made))
 
 
 if __name__ == "__main__":

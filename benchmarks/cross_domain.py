@@ -31,6 +31,7 @@ from csn.engine.checkpoint import load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate
 from csn.engine.origin import commit, origin
 from csn.engine.train import Trainer
+from csn.experiments.records.files import json_bytes
 from csn.experiments.records.statistics import over_seeds
 from drawings import prepared
 
@@ -128,7 +129,7 @@ def main() -> None:
         if (seed, trained_on, learner) not in done:
             rows += cells(data, trained_on, learner, seed)
             console.print(trained_on, learner, seed, [row["accuracy"] for row in rows[-len(TESTED) * len(SIZES) :]])
-            write_atomically(options.out, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+            write_atomically(options.out, json_bytes({"rows": rows} | made))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import functools
 import http.client
-import json
 import statistics
 import tempfile
 import threading
@@ -43,6 +42,7 @@ from csn.engine.origin import origin
 from csn.engine.reports import StepReport, ValidationReport
 from csn.engine.run import new_trainer
 from csn.episode import Examples
+from csn.experiments.records.files import json_bytes
 from csn.learner import FewShotLearner, InputSpec
 from csn.service.app import create_app
 from csn.service.limits import Limits
@@ -207,7 +207,7 @@ def main() -> None:
     Console().print(table)
     made = {"rows": rows, "repeats": options.repeats, "clock": "cpu", **origin("python benchmarks/doors.py")}
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.out, (json.dumps(made, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes(made))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from csn.data.source import ClassExamples, Dataset, EpisodeSource, as_input
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
 from csn.engine.origin import origin
+from csn.experiments.records.files import json_bytes
 
 TASKS: tuple[tuple[int, int], ...] = ((5, 1), (10, 5))  # ways and shots
 QUERIES = 15
@@ -189,7 +190,7 @@ def main() -> None:
             if row["model"] not in {new["model"] for new in rows} and earlier["tasks"] == options.tasks
         ]
         about = {"tasks": options.tasks, "queries": QUERIES, "rows": rows} | origin("python benchmarks/drawings.py")
-        write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(about))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ validation parts are what csn's scalars and thresholds were chosen on. digits, g
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import io
@@ -35,6 +36,15 @@ DOMAINS = {
     "val": ("auto_and_commute", "banking", "credit_cards", "home", "kitchen_and_dining"),
     "test": ("travel", "utility", "work"),
 }
+
+
+def arguments(about: str, tasks: int) -> argparse.ArgumentParser:
+    """The options of a benchmark of these sets: --tasks, --out, and --table instead of a measurement."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=tasks, help="of each setting (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="instead, print a result file as a table")
+    return parser
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ from csn.core.repeated import HeadOptions
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
 from csn.engine.origin import commit, origin
+from csn.experiments.records.files import json_bytes
 from encoded_sets import Vectors, sets
 
 QUERIES, SEED = 10, 20261119
@@ -247,7 +248,7 @@ def main() -> None:
             Console(width=150).print(shown(rows[-1]))
     if options.out:
         about = {"queries": QUERIES, "rows": rows} | origin("python benchmarks/encoders.py")
-        write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(about))
 
 
 def page(files: list[Path]) -> str:

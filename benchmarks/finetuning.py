@@ -12,11 +12,9 @@ time to learn one task. Answering takes the same time for both.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,8 @@ from csn.classifier.heads import LogisticHead
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
 from csn.engine.origin import origin
-from encoded_sets import sentences
+from csn.experiments.records.files import json_bytes
+from encoded_sets import arguments, sentences
 from encoders import QUERIES, SEED, auroc
 
 PAIRS, BATCH, RATE, WARM_UP = 20, 16, 2e-5, 0.1
@@ -118,11 +117,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure and print. Write a file if the command asks for one."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=10, help="of each setting")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="only print a result file as a table")
-    options = parser.parse_args()
+    options = arguments(__doc__, tasks=10).parse_args()
     if options.table:
         print(table(json.loads(options.table.read_text(encoding="utf-8"))["rows"]), end="")
         return
@@ -139,7 +134,7 @@ def main() -> None:
         Console(width=150).print(rows[-1])
     if options.out:
         about = {"queries": QUERIES, "unknown": UNKNOWN, "rows": rows} | origin("python benchmarks/finetuning.py")
-        write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(about))
 
 
 if __name__ == "__main__":

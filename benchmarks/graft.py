@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.episode import Episode, Examples
+from csn.experiments.records.files import json_bytes
 from csn.networks.cnn import CNN, CNNKey, ConvStack, pool
 
 IMAGE, WAY, QUERIES = (1, 28, 28), 5, 5
@@ -116,9 +116,7 @@ def main() -> None:
             shown.add_row(conditioning, f"5-way {shot}-shot", *(f"{value:.2f}" for value in row.values()))
     Console().print(shown)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(
-        options.out, (json.dumps({"rows": rows} | origin("python benchmarks/graft.py"), indent=1) + "\n").encode()
-    )
+    write_atomically(options.out, json_bytes({"rows": rows} | origin("python benchmarks/graft.py")))
 
 
 if __name__ == "__main__":

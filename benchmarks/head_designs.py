@@ -10,11 +10,9 @@ before: the kernel of drawings was sharper, and only photographs were centred. A
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,8 @@ from csn.core.repeated import CSNHead, HeadOptions
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
 from csn.engine.origin import origin
-from encoded_sets import Pen, Vectors, alphabets, intents, photographs
+from csn.experiments.records.files import json_bytes
+from encoded_sets import Pen, Vectors, alphabets, arguments, intents, photographs
 from encoders import Ridge
 from unknown import QUERIES, tasks
 
@@ -85,11 +84,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print, and write if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=40, help="of each setting (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="instead, print a result file as a table")
-    options = parser.parse_args()
+    options = arguments(__doc__, tasks=40).parse_args()
     torch.set_num_threads(1)
     if options.table:
         print(table(json.loads(options.table.read_text(encoding="utf-8"))["rows"]), end="")
@@ -107,7 +102,7 @@ def main() -> None:
         Console(width=200).print(table(rows[-len(settings) :]))
     if options.out:
         about = {"queries": QUERIES, "rows": rows} | origin("python benchmarks/head_designs.py")
-        write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(about))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ third of the tasks, and compared with the spread over seeds. Time is the process
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from csn.data.registry import load_data
 from csn.data.source import Dataset
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
+from csn.experiments.records.files import json_bytes
 from short_training import trained
 
 STRETCHES = 20  # points of a curve
@@ -90,7 +90,7 @@ def main() -> None:
     Console().print(table)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     made = {"summaries": summaries, "rows": rows, "tasks": options.tasks, **origin("python benchmarks/mixed.py")}
-    write_atomically(options.out, (json.dumps(made, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes(made))
 
 
 if __name__ == "__main__":

@@ -42,16 +42,10 @@ from csn.core.shortcuts.products import chosen
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
+from csn.engine.steps import Step, inference_step, over, step_times, training_step
 from csn.episode import Episode
-from csn.experiments.timing.floor import (
-    Floor,
-    SentenceFloor,
-    Step,
-    floor_of,
-    inference_step,
-    randomise_output,
-    training_step,
-)
+from csn.experiments.records.files import json_bytes
+from csn.experiments.timing.floor import Floor, SentenceFloor, floor_of, randomise_output
 from csn.learner import EpisodeOutput, InputSpec
 from random_tasks import IMAGE, QUERIES, VOCABULARY, WORDS, peak_of, random_episode, random_sentences
 
@@ -159,36 +153,16 @@ def _config(name: str, kind: str, way: int) -> Config:
 PHASES = {"train": training_step, "inference": inference_step}
 
 
-def interleaved(steps: dict[str, Step], repeats: int, clock: Clock, seconds: float) -> dict[str, list[float]]:
-    """Seconds of a step of each, one number per repeat. The order changes from repeat to repeat."""
-    counts = {}
-    for name, step in steps.items():
-        step()
-        started = clock()
-        step()
-        counts[name] = max(1, round(seconds / max(clock() - started, 1e-9)))
-    found: dict[str, list[float]] = {name: [] for name in steps}
-    names = list(steps)
-    for repeat in range(repeats):
-        turn = repeat % len(names)
-        for name in names[turn:] + names[:turn]:
-            started = clock()
-            for _ in range(counts[name]):
-                steps[name]()
-            found[name].append((clock() - started) / counts[name])
-    return found
-
-
 def measured(name: str, phase: str, repeats: int, clock: Clock, seconds: float) -> dict[str, Any]:
     """A row: quartiles of the ratios within each repeat."""
     learners, episode = contenders(name)
     steps = {kind: PHASES[phase](learner, episode) for kind, learner in learners.items()}
     steps["limit"] = limit_step(learners["floor"], episode, backward=phase == "train")
-    times = interleaved(steps, repeats, clock, seconds)
+    times = step_times(steps, repeats, seconds, clock)
     row: dict[str, Any] = {"tasks": name, "phase": phase}
     row["floor_ms"] = round(1000 * statistics.median(times["floor"]), 1)
     for column, (what, to, _) in COLUMNS.items():
-        ratios = [one / other for one, other in zip(times[what], times[to], strict=True)]
+        ratios = over(times[what], times[to])
         row[column] = [round(quartile, 3) for quartile in statistics.quantiles(ratios, n=4)]
     return row
 
@@ -252,7 +226,7 @@ def main() -> None:
     Console().print(table)
     if options.out:
         made |= {"queries_per_class": QUERIES, "repeats": options.repeats, "clock": options.clock}
-        write_atomically(options.out, (json.dumps(joined(options.out, rows, made, names), indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(joined(options.out, rows, made, names)))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from playwright.sync_api import Page, sync_playwright
 from csn.cli.main import main as csn
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
+from csn.experiments.records.files import json_bytes
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 STEP = 16  # ms between movements
@@ -109,7 +110,7 @@ def main() -> None:
     print(json.dumps(row, indent=1))
     if options.out:
         result = {"benchmark": "page", "seconds": options.seconds, "rows": [row], **origin("benchmarks/page.py")}
-        write_atomically(options.out, (json.dumps(result, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(result))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ that a network can read.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -40,6 +39,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
 from csn.episode import Episode
+from csn.experiments.records.files import json_bytes
 from csn.networks.cnn import CNNOptions
 from overhead import CLOCKS, interleaved
 from random_tasks import IMAGE, random_episode
@@ -261,7 +261,7 @@ def main() -> None:
     Console().print(table)
     if options.out:
         about = {"repeats": options.repeats, "clock": options.clock}
-        write_atomically(options.out, (json.dumps({"rows": rows, **about, **made}, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes({"rows": rows, **about, **made}))
 
 
 if __name__ == "__main__":

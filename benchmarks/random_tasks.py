@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from csn.engine.steps import Step
 from csn.episode import Episode, Examples
-from csn.experiments.timing.floor import Step
 from csn.networks.sentences import BLANK
 
 QUERIES = 5  # per class

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,9 +35,11 @@ from csn.core.regression import Measurements, regressor
 from csn.data.synthetic import seeded
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
+from csn.experiments.records.files import json_bytes
 from csn.networks.ffn import FFN, MLPKey
+from shifts import BATCH, trained_for
 
-SHOTS, QUERIES, BATCH, RATE = 10, 10, 32, 3e-3
+SHOTS, QUERIES = 10, 10
 TEST_TASKS, TEST_SEED = 600, 2 * 10**6
 Draw = Callable[[torch.Generator, int, bool], tuple[Measurements, Measurements]]
 
@@ -104,19 +104,8 @@ def learners(inputs: int) -> dict[str, Callable[[], nn.Module]]:
 
 
 def train(learner: nn.Module, draw: Draw, seed: int, seconds: float) -> int:
-    """Train with Adam and a cosine schedule for a fixed time. Return the number of tasks seen."""
-    optimizer = torch.optim.Adam(learner.parameters(), lr=RATE, fused=True)
-    started, tasks = time.process_time(), 0
-    while (part := (time.process_time() - started) / seconds) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = RATE * (1 + math.cos(math.pi * part)) / 2
-        optimizer.zero_grad(set_to_none=True)
-        loss = learner(*draw(seeded(seed, tasks), BATCH, False))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(learner.parameters(), 5.0)
-        optimizer.step()
-        tasks += BATCH
-    return tasks
+    """Train for a fixed time. Return the number of tasks seen."""
+    return trained_for(seconds, learner, lambda tasks: learner(*draw(seeded(seed, tasks), BATCH, False)))
 
 
 def ridge(support: Measurements, x: Tensor, penalty: float, width: float | None) -> Tensor:
@@ -178,7 +167,7 @@ def main() -> None:
         shown.add_row(row["data"], row["learner"], f"{statistics.mean(errors):.3f}", spread)
     Console().print(shown)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.out, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes({"rows": rows} | made))
 
 
 if __name__ == "__main__":

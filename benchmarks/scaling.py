@@ -38,6 +38,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.distributed import connected
 from csn.engine.origin import origin
 from csn.engine.train import Trainer
+from csn.experiments.records.files import json_bytes
 
 PRESET, WARM_UP = "adacnn-df", 2
 # Bytes a second in one direction, and seconds until the first one arrives.
@@ -215,7 +216,7 @@ def main() -> None:
             table.add_row(*cells)
         console.print(table)
     console.print(f"{found['bytes']:,} bytes of gradients a step; load of the machine at the start {load:.1f}")
-    write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes(content))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from csn.data.images.strokes import load_strokes
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
 from csn.episode import Examples
+from csn.experiments.records.files import json_bytes
 from csn.service.app import create_app
 from csn.service.limits import Limits
 from csn.service.server import bind, server
@@ -155,7 +156,7 @@ def main() -> None:
     Console().print(table)
     if options.out:
         result = {"benchmark": "service", "seconds": options.seconds, "rows": rows, **origin("benchmarks/service.py")}
-        write_atomically(options.out, (json.dumps(result, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(result))
 
 
 if __name__ == "__main__":

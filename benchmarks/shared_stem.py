@@ -29,6 +29,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate
 from csn.engine.origin import origin
 from csn.engine.run import VALIDATION_QUERIES
+from csn.experiments.records.files import json_bytes
 from csn.experiments.records.statistics import over_seeds
 from short_training import trained
 
@@ -119,10 +120,10 @@ def main() -> None:
             if any((row["arm"], row["seed"]) == (arm, seed) for row in rows):
                 continue
             rows.append(row_of(arm, seed, options, data))
-            write_atomically(options.out, (json.dumps({"rows": rows, **made}, indent=1) + "\n").encode())
+            write_atomically(options.out, json_bytes({"rows": rows, **made}))
     found = summary(rows)
     Console().print(table_of(rows, found, options.until))
-    write_atomically(options.out, (json.dumps({**found, "rows": rows, **made}, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes({**found, "rows": rows, **made}))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,6 +40,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import task_accuracies
 from csn.engine.origin import commit, origin
 from csn.episode import Episode
+from csn.experiments.records.files import json_bytes
 from csn.learner import FewShotLearner
 from csn.networks.ffn import FFNOptions, MLPKey
 from csn.plots.drawing import png
@@ -116,15 +117,24 @@ class Tasks(Protocol):
 def train(
     learner: FewShotLearner[Any], family: Tasks, seed: int, seconds: float, *, batch: int = BATCH, rate: float = RATE
 ) -> int:
-    """Train with Adam and a cosine schedule for a fixed time. Return the number of tasks seen."""
+    """Train for a fixed time. Return the number of tasks seen."""
+    return trained_for(seconds, learner, lambda tasks: learner(family.batch(seed, tasks, batch)).loss, batch, rate)
+
+
+def trained_for(
+    seconds: float, learner: nn.Module, loss_of: Callable[[int], Tensor], batch: int = BATCH, rate: float = RATE
+) -> int:
+    """Train with Adam and a cosine schedule for a fixed time, and return the number of tasks seen.
+
+    `loss_of` gives the loss of the next batch, from the number of tasks seen.
+    """
     optimizer = torch.optim.Adam(learner.parameters(), lr=rate, fused=True)
     started, tasks = time.process_time(), 0
     while (part := (time.process_time() - started) / seconds) < 1:
         for group in optimizer.param_groups:
             group["lr"] = rate * (1 + math.cos(math.pi * part)) / 2
         optimizer.zero_grad(set_to_none=True)
-        loss = learner(family.batch(seed, tasks, batch)).loss
-        loss.backward()
+        loss_of(tasks).backward()
         torch.nn.utils.clip_grad_norm_(learner.parameters(), 5.0)
         optimizer.step()
         tasks += batch
@@ -239,7 +249,7 @@ def make(name: str, options: argparse.Namespace, console: Console) -> None:
         rows.append(cell(name, arm, seed, options.seconds))
         console.print(rows[-1])
         options.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+        write_atomically(path, json_bytes({"rows": rows} | made))
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate
 from csn.engine.origin import commit, origin
 from csn.episode import Episode
+from csn.experiments.records.files import json_bytes
 from csn.learner import FewShotLearner, InputSpec
 from csn.networks.cnn import CNN, CNNKey
 from drawings import prepared
@@ -195,7 +196,7 @@ def make(key: str, options: argparse.Namespace, console: Console) -> None:
         rows += cells(sets, key, arm, seed, options.seconds)
         console.print([(row["arm"], row["set"], row["shot"], row["accuracy"]) for row in rows[-9:]], rows[-1]["tasks"])
         options.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps({"rows": rows} | made, indent=1) + "\n").encode())
+        write_atomically(path, json_bytes({"rows": rows} | made))
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import os
 import tarfile
 import tempfile
@@ -28,6 +27,7 @@ from csn.data.source import EpisodeSource
 from csn.engine.checkpoint import write_atomically
 from csn.engine.origin import origin
 from csn.engine.train import Trainer
+from csn.experiments.records.files import json_bytes
 
 CLASSES, SHARDS, SIDE = 500, 10, 84
 
@@ -112,7 +112,7 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:36} {value}")
     content = {"rows": [found], **origin("benchmarks/streaming.py")}
-    write_atomically(options.out, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(options.out, json_bytes(content))
 
 
 if __name__ == "__main__":

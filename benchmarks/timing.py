@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -28,9 +27,9 @@ import torch
 from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import keep_freed_memory
 from csn.engine.origin import origin
-from csn.experiments.records.files import read_result
+from csn.engine.steps import over, step_times
+from csn.experiments.records.files import json_bytes, read_result
 from csn.experiments.records.published import published
-from csn.experiments.timing.floor import over, step_times
 from csn.plots.drawing import blank_figure, png
 from random_tasks import IMAGE, QUERIES
 from timing_benches import (
@@ -62,7 +61,7 @@ def run_timing(folder: Path, plan: Plan, *, tell: Callable[[str], None]) -> list
     """Measure, and write timing.json, its tables and its pictures. Return the written files."""
     blank_figure(1)  # find out now whether matplotlib is missing, not after minutes of measuring
     content = measure_timing(plan, on_progress=tell)
-    files = {folder / MEASURED: (json.dumps(content, indent=1) + "\n").encode()}
+    files = {folder / MEASURED: json_bytes(content)}
     files |= timing_files(folder, content)
     for path, data in files.items():
         write_atomically(path, data)

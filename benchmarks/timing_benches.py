@@ -18,8 +18,9 @@ from csn.building import build_learner
 from csn.config import Config, load_preset, merge
 from csn.core.model import CSN
 from csn.engine.machine import keep_freed_memory
+from csn.engine.steps import Step, inference_step, training_step
 from csn.episode import Episode
-from csn.experiments.timing.floor import Step, floor_of, inference_step, randomise_output, training_step
+from csn.experiments.timing.floor import floor_of, randomise_output
 from csn.learner import InputSpec
 from random_tasks import IMAGE, SENTENCE_TASKS, VOCABULARY, WORDS, Peak, peak_of, random_episode, random_sentences
 

@@ -13,11 +13,9 @@ most similar example, which the packaged network and the exported page had. `aft
 
 from __future__ import annotations
 
-import argparse
 import json
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,8 @@ from csn.classifier.unknown import LOST, SHIPPED
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import summarise
 from csn.engine.origin import origin
-from encoded_sets import Vectors, alphabets, drawn, intents, photographs
+from csn.experiments.records.files import json_bytes
+from encoded_sets import Vectors, alphabets, arguments, drawn, intents, photographs
 from encoders import Centroid, Nearest, auroc
 
 QUERIES, UNKNOWN, SEED = 10, 60, 20261119
@@ -108,11 +107,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print, and write if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=40, help="of each setting (default: %(default)s)")
+    parser = arguments(__doc__, tasks=40)
     parser.add_argument("--thresholds", action="store_true", help="instead, find thresholds on validation classes")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers")
-    parser.add_argument("--table", type=Path, metavar="FILE", help="instead, print a result file as a table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.table:
@@ -141,7 +137,7 @@ def main() -> None:
                 Console(width=150).print(table(rows[-1:]))
     if options.out:
         about = {"queries": QUERIES, "unknown": UNKNOWN, "rows": rows} | origin("python benchmarks/unknown.py")
-        write_atomically(options.out, (json.dumps(about, indent=1) + "\n").encode())
+        write_atomically(options.out, json_bytes(about))
 
 
 if __name__ == "__main__":

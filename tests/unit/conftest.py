@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from toy_tables import TOY
 
-from csn.experiments.tables import arms, plan
+from csn.experiments.tables import arms
 
 
 @pytest.fixture
@@ -21,8 +21,6 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr("csn.cli.run_cells.POLL", 0.05)
     # Wide enough that no name of a cell is folded, whatever terminal the tests run in.
     monkeypatch.setattr("csn.cli.reproduce.console", Console(width=120))
-    for remembered in (plan._arms, arms._planned_arms):
-        remembered.cache_clear()
+    arms._arms.cache_clear()
     yield
-    for remembered in (plan._arms, arms._planned_arms):  # the arms of the toy, if a test has any
-        remembered.cache_clear()
+    arms._arms.cache_clear()  # the arms of the toy, if a test has any

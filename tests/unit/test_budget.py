@@ -9,8 +9,9 @@ import torch
 from toy_tables import TOY, write_result
 
 from csn.cli.main import main
+from csn.cli.terminal import read_seconds
 from csn.config import Config, TrainConfig
-from csn.experiments.tables.budget import read_seconds, settled_length, within_budget
+from csn.experiments.tables.budget import settled_length, within_budget
 from csn.experiments.tables.cells import Cell
 from csn.experiments.tables.plan import plan
 

@@ -17,10 +17,11 @@ from csn.data.registry import DATASETS, DataEntry, load_data
 from csn.data.text.toy_language import load_toy_language
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
 from csn.engine.evaluate import summarise
+from csn.engine.steps import ratios
 from csn.experiments import compare
 from csn.experiments.pages import comparison_table
 from csn.experiments.records.protocol import tasks_like
-from csn.experiments.timing.floor import Floor, ratios
+from csn.experiments.timing.floor import Floor
 
 SMALL = ["--set", "network.filters=8", "--set", "train.tasks_per_step=4", "--threads", "1"]
 FEW = ["--tasks", "8", "--queries", "2", "--test-tasks", "10", "--test-queries", "3", "--repeats", "3", "--way", "3"]
@@ -151,7 +152,7 @@ def test_ratios_are_to_the_first_and_by_turns(monkeypatch: pytest.MonkeyPatch) -
 
         return step
 
-    monkeypatch.setattr("csn.experiments.timing.floor.time.perf_counter", lambda: now)
+    monkeypatch.setattr("csn.engine.steps.time.perf_counter", lambda: now)
     found = ratios({"floor": lasting(0.1), "twice": lasting(0.2), "half": lasting(0.05)}, repeats=4)
     assert found["floor"] == [1.0] * 4
     assert found["twice"] == pytest.approx([2.0] * 4)

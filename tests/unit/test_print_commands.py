@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from csn.cli.cell_commands import as_text, commands_of
 from csn.cli.main import main, parser
-from csn.cli.print_commands import as_text, commands_of
 from csn.experiments.records.files import results_in
 from csn.experiments.tables.plan import plan
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from toy_tables import SMALL, TOY, write_result
 
+from csn.cli.cell_commands import evaluation_command, pretrained_by, training_command
 from csn.cli.main import main, parser
 from csn.cli.run_cells import _start, _why
 from csn.cli.train import train_config
@@ -21,13 +22,13 @@ from csn.experiments.records.published import published
 from csn.experiments.tables import plan as reproduce
 from csn.experiments.tables.budget import within_budget
 from csn.experiments.tables.cells import Cell, EvaluationTasks
-from csn.experiments.tables.plan import plan, pretrained_by, tables
+from csn.experiments.tables.plan import plan, tables
 from csn.presets import preset_names
 
 
 def test_larger_tasks_are_fewer():
-    counts = [EvaluationTasks(way, 1).options()[5] for way in (3, 5, 10, 20, 50)]
-    assert counts == ["1000", "1000", "400", "400", "400"]
+    counts = [EvaluationTasks(way, 1).tasks for way in (3, 5, 10, 20, 50)]
+    assert counts == [1000, 1000, 400, 400, 400]
 
 
 def test_every_row_of_every_table_can_be_planned():
@@ -112,7 +113,7 @@ def test_other_test_tasks_have_files_of_their_own():
         "omniglot/omniglot-20w1s-adacnn-df-paper.json",
         "omniglot/omniglot-20w1s-adacnn-df-paper-tasks2019.json",
     ]
-    command = cell.test_command(cell.tests[1], Path("runs"), Path("results"), threads=1)
+    command = evaluation_command(cell, cell.tests[1], Path("runs"), Path("results"), threads=1)
     assert command[command.index("--task-seed") + 1] == "2019"
 
 
@@ -171,12 +172,12 @@ def test_options_of_several_words_may_be_repeated():
 def test_a_cell_is_two_commands(toy):
     cell = plan("strokes", rows=["adacnn-df"], seeds=2)[1]
     assert cell.name == "strokes-5w1s-adacnn-df-plus-seed1"
-    command = cell.train_command(Path("runs"), threads=1, resume=True)
+    command = training_command(cell, Path("runs"), threads=1, resume=True)
     assert " ".join(command).startswith(
         "train adacnn-df --recipe plus --data strokes --way 5 --shot 1 --tasks 8 --seed 1"
     )
     assert command[-5:] == ["--threads", "1", "--out", "runs/strokes-5w1s-adacnn-df-plus-seed1", "--resume"]
-    asked = cell.test_command(EvaluationTasks(3, 1), Path("runs"), Path("results"), threads=1)
+    asked = evaluation_command(cell, EvaluationTasks(3, 1), Path("runs"), Path("results"), threads=1)
     assert asked[-1] == "results/strokes/strokes-3w1s-adacnn-df-plus-seed1.json"
     assert asked[asked.index("--tasks") + 1] == "2"
     assert (
@@ -191,7 +192,7 @@ def test_the_command_of_a_cell_trains_what_the_cell_says(budget):
     cells += plan("ablation")
     for cell in cells:
         bought = within_budget(cell, 100.0, per_task=0.5, validation=2.0) if budget else cell
-        options = parser().parse_args(bought.train_command(Path("runs"), threads=1, resume=False))
+        options = parser().parse_args(training_command(bought, Path("runs"), threads=1, resume=False))
         assert train_config(options) == bought.config
 
 
@@ -304,7 +305,7 @@ def test_data_that_are_called_like_others_do_not_take_the_place_of_their_results
 def test_a_path_of_data_gives_its_last_part_to_names(toy):
     cell = plan("strokes", data="/home/me/my pets.zip")[0]
     assert cell.name == "my pets-5w1s-adacnn-df-plus"
-    assert "/home/me/my pets.zip" in cell.train_command(Path("runs"), threads=1, resume=False)
+    assert "/home/me/my pets.zip" in training_command(cell, Path("runs"), threads=1, resume=False)
 
 
 def test_a_run_that_has_begun_keeps_the_tasks_its_budget_bought(toy, tmp_path, capsys):
@@ -393,8 +394,6 @@ def test_a_table_from_nothing_and_nothing_twice(toy, capsys, monkeypatch):
     assert main(["reproduce", "strokes", "--dry-run"]) == 0
     assert "2 of 2 cells to train" in capsys.readouterr().out
     assert not Path("results").exists()
-    # The commands run in other processes, which know nothing of patches: few tasks must be in their options.
-    monkeypatch.setattr(EvaluationTasks, "options", lambda test: ["--way", str(test.way), "--tasks", "2"])
     assert main(["reproduce", "strokes", "--jobs", "2", "--threads", "2", "--results", "out", "--runs", "runs"]) == 0
     names = ["strokes-3w1s-adacnn-df-plus", "strokes-5w1s-adacnn-df-plus", "strokes-5w1s-prototypical-plus"]
     rows = list(csv.DictReader(Path("out/strokes/strokes.csv").read_text(encoding="utf-8").splitlines()))
@@ -422,8 +421,8 @@ def test_a_failing_cell_is_named_and_the_others_go_on(toy, capsys, monkeypatch):
     def command(cell: Cell, *_: object, **__: object) -> list[str]:
         return ["train", "nothing"] if cell.config.preset == "prototypical" else ["data", "list"]
 
-    monkeypatch.setattr(Cell, "train_command", command)
-    monkeypatch.setattr(Cell, "test_command", command)
+    monkeypatch.setattr("csn.cli.run_cells.training_command", command)
+    monkeypatch.setattr("csn.cli.run_cells.evaluation_command", command)
     monkeypatch.setitem(TOY, "strokes", TOY["strokes"][::-1])
     assert main(["reproduce", "strokes"]) == 1
     said = capsys.readouterr()
@@ -664,8 +663,8 @@ def test_pretraining_is_done_once_for_a_table(toy, monkeypatch, capsys):
     cells = plan("strokes")
     assert [pretrained_by(cell, cells, Path("runs")) for cell in cells] == [None, None, None]
     for cell in cells[:2]:
-        command = cell.train_command(
-            Path("runs"), threads=1, resume=False, pretrained=pretrained_by(cell, cells, Path("runs"))
+        command = training_command(
+            cell, Path("runs"), threads=1, resume=False, pretrained=pretrained_by(cell, cells, Path("runs"))
         )
         assert main(command) == 0
     said = capsys.readouterr().out

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from csn.cli import main as cli
-from csn.config import load_preset, merge
+from csn.config import config_from_json, load_preset, merge
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import accuracy_table, arms_table, grid_table, overhead_table
 from csn.experiments.records.files import read_results
-from csn.experiments.records.result import PRETRAINED, changes_of
+from csn.experiments.records.result import PRETRAINED, changed_options
 from csn.experiments.records.statistics import by_seed
 from csn.experiments.tables.plan import plan
 
@@ -172,7 +172,10 @@ def test_the_paper_s_arms_stand_beside_ours_where_data_and_recipe_are_its_own(tm
     assert nothing == [""] * len(nothing)
 
 
-def test_options_of_data_and_naming_tell_rows_apart() -> None:
+def test_options_of_data_and_pretraining_tell_rows_apart() -> None:
+    def changes_of(config: dict[str, Any]) -> list[str]:
+        return list(changed_options(config_from_json(json.dumps(config))))
+
     config = json.loads(load_preset("adalstm-1-df", "plus").to_json())
     assert changes_of(config) == []
     config["data"] |= {"queries": 7, "vary": True, "way": 20, "shot": 3, "name": "elsewhere"}

@@ -12,13 +12,12 @@ from PIL import Image
 
 from csn.cli import main as cli
 from csn.config import load_preset
+from csn.engine.checkpoint import checkpoint_sha256
 from csn.engine.evaluate import summarise
 from csn.experiments.pages import fill, marked_pages
 from csn.experiments.records.files import read_results, result_paths
 from csn.experiments.records.published import published
-from csn.experiments.records.result import changes_of
 from csn.experiments.records.verify import check_summary, kept_checkpoint
-from csn.experiments.records.writing import checkpoint_sha256
 from csn.experiments.tables.exports import all_table_files, table_files
 from csn.presets import preset_names
 
@@ -119,7 +118,7 @@ def test_the_paper_s_numbers_stand_beside_ours_only_where_it_has_them(tmp_path: 
     (tmp_path / path.name).write_text(json.dumps(content))
     (result,) = read_results(tmp_path)
     assert (result.name, result.published) == ("`adacnn-gradient`, paper, filters=32", "")
-    assert changes_of(content["config"]) == ["filters=32"]
+    assert result.changes == ["filters=32"]
     content["config"]["train"]["learning_rate"] = 0.5
     content["evaluation"]["attention"] = "hard"
     (tmp_path / path.name).write_text(json.dumps(content))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from csn.experiments.records.published import by_its_authors, published
-from csn.experiments.records.statistics import OverSeeds, over_seeds, t_quantile
+from csn.experiments.records.statistics import OverSeeds, over_seeds
 from csn.experiments.tables.plan import margin_of
 
 
@@ -26,7 +26,12 @@ from csn.experiments.tables.plan import margin_of
     ],
 )
 def test_quantiles_are_those_of_printed_tables(probability: float, freedom: int, expected: float) -> None:
-    assert t_quantile(probability, freedom) == pytest.approx(expected, abs=1e-4)
+    found = OverSeeds(mean=1.0, error=1.0, seeds=freedom + 1)
+    if probability == 0.975:
+        assert found.interval == pytest.approx(expected, abs=1e-4)
+    else:  # two one-sided tests at 5 %
+        assert found.verdict(1 + expected + 1e-4) == "level"
+        assert found.verdict(1 + expected - 1e-4) != "level"
 
 
 def test_an_interval_over_three_seeds_by_hand() -> None:

@@ -16,7 +16,6 @@ from toy_tables import write_result
 
 from csn.cli import run_cells, terminal
 from csn.cli.main import main
-from csn.experiments.tables.budget import seconds_of_tasks
 from csn.experiments.tables.plan import plan
 
 NAME = "penn-treebank-5w1s-adalstm-1-gradient-plus-hidden-shifts-only-pretrain.epochs=0-seed2"
@@ -80,17 +79,17 @@ def test_a_bar_says_what_is_not_training_on_tasks(toy, tmp_path):
 def test_a_cell_counts_by_what_its_tasks_cost(toy):
     own, others = plan("strokes", rows=["adacnn-df"], seeds=2), plan("strokes", rows=["prototypical"])
     results, everything = Path("results"), plan("strokes", seeds=2)
-    assert set(seconds_of_tasks([*own, *others], everything, results).values()) == {1.0}
+    assert set(run_cells.seconds_of_tasks([*own, *others], everything, results).values()) == {1.0}
     path = write_result(own[0], results)
     content = json.loads(path.read_text())
     content["trained"] |= {"seconds_in_all": 12, "validation_curve": [[4, 0.5], [6, 0.5]]}
     path.write_text(json.dumps(content))
     (results / own[1].result(own[1].tests[0])).write_text('{"rows": []}')
-    assert set(seconds_of_tasks([own[1], *others], everything, results).values()) == {2.0}  # no better guess
+    assert set(run_cells.seconds_of_tasks([own[1], *others], everything, results).values()) == {2.0}  # no better guess
     write = write_result(others[0], results)
     content["trained"]["seconds_in_all"] = 3
     write.write_text(json.dumps(content | {"config": json.loads(write.read_text())["config"]}))
-    cost = seconds_of_tasks([own[1], *others], everything, results)
+    cost = run_cells.seconds_of_tasks([own[1], *others], everything, results)
     assert cost == {own[1].name: 2.0, others[0].name: 0.5}
 
 
@@ -109,7 +108,7 @@ def test_what_was_trained_before_and_what_failed_is_no_speed(toy, monkeypatch):
     monkeypatch.setattr("csn.cli.run_cells.progress_bar", watched)
     monkeypatch.setattr("csn.cli.run_cells._trained", lambda cell, runs: before.get(cell.name, 0))
     monkeypatch.setattr("csn.cli.run_cells._next_command", failed)
-    monkeypatch.setattr("csn.experiments.tables.plan.Cell.train_command", lambda *_, **__: ["data", "list"])
+    monkeypatch.setattr("csn.cli.run_cells.training_command", lambda *_, **__: ["data", "list"])
     assert main(["reproduce", "strokes"]) == 1
     assert [cell.config.train.tasks for cell in plan("strokes")] == [8, 8]
     (overall,) = bars[0].tasks
@@ -122,7 +121,7 @@ def test_a_cell_that_is_tested_is_not_done(toy, tmp_path):
     # pass backward that counts twice.
     assert cell.config.data.queries == 2
     costs = [2 * 3 * (1 + 15) / 5 / (5 * (1 + 2) * 3), 2 * 5 * (1 + 15) / 5 / (5 * (1 + 2) * 3)]
-    assert [cell.cost_of(test) for test in cell.tests] == pytest.approx(costs)
+    assert [run_cells.cost_of(cell, test) for test in cell.tests] == pytest.approx(costs)
     each = run_cells._Running(cell, cell.tests, [["data"], ["list"]], subprocess.Popen(["true"]), io.BytesIO())
     assert each.finished_tests == ()
     each.is_testing = True

@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 import timing as time_tables
-from csn.experiments.timing.floor import Floor, SentenceFloor, over, step_times
+from csn.engine.steps import over, step_times
+from csn.experiments.timing.floor import Floor, SentenceFloor
 from random_tasks import Peak, peak_of
 from timing import measure_timing, run_timing, timing_csv, timing_markdown, timing_page
 from timing_benches import (

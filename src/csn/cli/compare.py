@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from csn.cli.data import data_name, load
-from csn.cli.terminal import advance, console, or_default, prepare_machine, progress_bar, say, stop_signal
+from csn.cli.terminal import advance, console, or_default, prepare_machine, progress_bar, read_seconds, say, stop_signal
 from csn.cli.train import run_with_progress
 from csn.engine.checkpoint import write_atomically
 from csn.engine.evaluate import Accuracy
@@ -17,9 +17,8 @@ from csn.engine.machine import check_precision
 from csn.engine.origin import check_committed
 from csn.engine.run import has_run, new_trainer
 from csn.experiments import compare as comparing
+from csn.experiments.records.files import json_bytes
 from csn.experiments.records.protocol import QUERIES
-from csn.experiments.records.writing import json_bytes
-from csn.experiments.tables.budget import read_seconds
 from csn.plots.drawing import png
 from csn.plots.episodes import comparison_figure
 

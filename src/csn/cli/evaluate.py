@@ -26,9 +26,8 @@ from csn.engine.evaluate import evaluate as evaluate_tasks
 from csn.engine.models import input_spec
 from csn.engine.origin import check_committed
 from csn.engine.run import TrainedRun, check_history, check_vocabulary, open_run
-from csn.experiments.records.files import read_result
+from csn.experiments.records.files import json_bytes, read_result, result_content
 from csn.experiments.records.protocol import QUERIES, SOURCES, setting_of
-from csn.experiments.records.writing import json_bytes, result_content
 from csn.learner import FewShotLearner
 
 RANDOM_TASKS = 400

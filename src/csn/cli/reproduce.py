@@ -13,10 +13,10 @@ import torch
 from rich.table import Table
 
 from csn.building import build_learner
+from csn.cli.cell_commands import as_text, commands_of
 from csn.cli.data import data_name, load
-from csn.cli.print_commands import as_text, commands_of
 from csn.cli.run_cells import run_all
-from csn.cli.terminal import console, or_default, say
+from csn.cli.terminal import console, or_default, read_seconds, say
 from csn.config import DataConfig
 from csn.data.registry import DATASETS, data_entry, load_running_text
 from csn.data.source import Dataset
@@ -24,7 +24,6 @@ from csn.engine.checkpoint import write_atomically
 from csn.engine.machine import check_precision, keep_freed_memory
 from csn.engine.origin import check_committed
 from csn.experiments.tables.budget import (
-    read_seconds,
     seconds_of_task,
     seconds_of_validation,
     settled_length,

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import itertools
 import shlex
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from csn.cli.cell_commands import evaluation_command, pretrained_by, training_command
 from csn.cli.terminal import progress_bar, say, stop_signal
 from csn.engine.log import read_log
 from csn.engine.pretrain import FOLDER as PRETRAIN_FOLDER
 from csn.engine.pretrain import is_pretrained, pretrained_alike
-from csn.experiments.tables.budget import seconds_of_tasks
-from csn.experiments.tables.cells import Cell, EvaluationTasks
-from csn.experiments.tables.plan import pretrained_by
+from csn.experiments.records.files import read_result
+from csn.experiments.tables.cells import Cell, EvaluationTasks, queries_of
 
 POLL = 1.0  # seconds between looks at running cells
+GROUPS = 200  # roughly the number of all-inclusive tasks: the paper's 1000 words, five at a time
+BACKWARD = 2  # a backward pass costs as much as this many forward passes
+REPEATED_QUERIES = 5  # roughly how often a test uses each image, if images are encoded once
 PROMPT = "$ csn "  # precedes each command in the log of its cell
 
 
@@ -57,7 +62,7 @@ def run_all(
     cost = seconds_of_tasks(cells, everything, options.results)  # of a training task
 
     def seconds(cell: Cell, trained: int, tests: Sequence[EvaluationTasks]) -> float:
-        return cost[cell.name] * (trained + sum(map(cell.cost_of, tests)))
+        return cost[cell.name] * (trained + sum(cost_of(cell, test) for test in tests))
 
     tests = {cell.name: cell.tests if options.again else cell.missing(options.results) for cell in cells}
     before = {cell.name: _trained(cell, options.runs) for cell in cells}
@@ -134,8 +139,8 @@ def _start(
     resume = folder.exists() and any(folder.iterdir())
     goes_on = any((folder / part / "last.safetensors").exists() for part in (".", PRETRAIN_FOLDER))
     pretrained = None if goes_on else pretrained_by(cell, all_cells, options.runs)
-    commands = [cell.train_command(options.runs, threads=threads, resume=resume, pretrained=pretrained)]
-    commands += [cell.test_command(test, options.runs, options.results, threads=threads) for test in tests]
+    commands = [training_command(cell, options.runs, threads=threads, resume=resume, pretrained=pretrained)]
+    commands += [evaluation_command(cell, test, options.runs, options.results, threads=threads) for test in tests]
     log = (options.runs / f"{cell.name}.log").open("ab")
     return _Running(cell, tests, commands[1:], _spawn(commands[0], log), log)
 
@@ -189,3 +194,31 @@ def _trained(cell: Cell, runs: Path) -> int:
     """Training tasks of a cell so far, read from the log of its run."""
     log = read_log(runs / cell.name)
     return int(log[-1]["tasks"]) if log else 0
+
+
+def cost_of(cell: Cell, test: EvaluationTasks) -> float:
+    """The rough cost of a test in training tasks, by the number of examples that pass through the network."""
+    data = cell.config.data
+    training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
+    examples = (test.tasks or GROUPS) * test.way * (test.shot + queries_of(cell.config))
+    encoded = cell.config.learner.encodes and not cell.config.reads_sentences
+    return examples / training / (REPEATED_QUERIES if encoded else 1)
+
+
+def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results: Path) -> dict[str, float]:
+    """For each cell, roughly how long a training task takes compared with the tasks of other cells.
+
+    Times come from results of the same model, with any seed or arm. A model without results counts as the mean of the
+    others. If no model has results, all count alike.
+    """
+    known = dict[tuple[str, ...], float]()
+    for other in everything:
+        for test in other.tests:
+            with contextlib.suppress(ValueError):  # not there, or of no use
+                content = read_result(results / other.result(test))
+                curve = content["trained"]["validation_curve"] if "trained" in content else []
+                if curve and curve[-1][0] and content["trained"]["seconds_in_all"]:
+                    known.setdefault(other.model_key, content["trained"]["seconds_in_all"] / curve[-1][0])
+    ours = [known[cell.model_key] for cell in cells if cell.model_key in known]
+    typical = statistics.mean(ours) if ours else 1.0
+    return {cell.name: known.get(cell.model_key, typical) for cell in cells}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from csn.engine.distributed import ALONE, Ranks
 from csn.engine.machine import choose_device, keep_freed_memory
 
 console = Console()
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def say(line: str) -> None:
@@ -76,6 +78,14 @@ def advance(progress: Progress, bar: TaskID) -> Callable[[int], None]:
 def or_default(option: int | None, default: int) -> int:
     """The option, or the default if it was not given."""
     return default if option is None else option
+
+
+def read_seconds(text: str) -> float:
+    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def prepare_machine(options: argparse.Namespace, ranks: Ranks = ALONE) -> torch.device:

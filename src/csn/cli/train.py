@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -90,9 +91,7 @@ def train_config(options: argparse.Namespace) -> Config:
         config = merge(config, {"data": {"name": data_name(options.data)}})
     if options.bad_files is not None:
         config = merge(config, {"data": {"bad_files": options.bad_files}})
-    for change in options.changes:
-        config = merge(config, parse_option(change))
-    return config
+    return functools.reduce(merge, map(parse_option, options.changes), config)
 
 
 def _run_name(config: Config) -> str:

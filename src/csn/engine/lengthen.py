@@ -16,6 +16,12 @@ from csn.engine.origin import origin
 LENGTH = ("tasks", "validate_every")  # options in which a longer training may differ
 
 
+def config_in(folder: Path) -> Config | None:
+    """The configuration of the run in a folder, or None if there is none."""
+    path = folder / "config.json"
+    return config_from_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
 def lengthened(config: Config, wanted: Config) -> Config:
     """A configuration with the wanted length if its training is the beginning of the wanted one, else unchanged."""
     its, longer = config.train, wanted.train
@@ -32,7 +38,7 @@ def restate(folder: Path, config: Config, about: dict[str, Any]) -> None:
     """
     path = folder / "config.json"
     try:
-        before = config_from_json(path.read_text(encoding="utf-8")) if path.exists() else config
+        before = config_in(folder) or config
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}): take another copy of it, or delete it") from error
     if before.train.tasks >= config.train.tasks:

@@ -50,6 +50,20 @@ class TrainedRun:
     origin: dict[str, Any]
     log: list[dict[str, Any]]
 
+    @property
+    def history(self) -> dict[str, Any]:
+        """How it was trained: the commands and commits, its length and its validation curve."""
+        metadata, log = self.metadata, self.log
+        return {
+            **self.origin,
+            "tasks": metadata["tasks"],
+            "validation": metadata["validation"],
+            **({"perplexity": metadata["perplexity"]} if "perplexity" in metadata else {}),
+            "validation_curve": [[r["tasks"], r["validation"]["accuracy"]] for r in log if "validation" in r],
+            "seconds": next((r["seconds"] for r in log if r["tasks"] >= metadata["tasks"]), None),
+            "seconds_in_all": log[-1]["seconds"] if log else None,
+        }
+
 
 def new_trainer(
     config: Config,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import statistics
 import time
@@ -25,15 +26,16 @@ from csn.config import Config, config_from_json, load_preset, merge, parse_optio
 from csn.core.model import CSN
 from csn.data.source import Dataset
 from csn.engine.calibration import Calibration, query_classes
-from csn.engine.checkpoint import load_checkpoint, write_atomically
+from csn.engine.checkpoint import checkpoint_sha256, load_checkpoint, write_atomically
 from csn.engine.evaluate import EVALUATION_SEED, evaluate, summarise
+from csn.engine.lengthen import config_in
 from csn.engine.origin import origin
 from csn.engine.run import open_run
-from csn.experiments.records.files import read_result
+from csn.engine.steps import inference_step, ratios, training_step
+from csn.experiments.records.files import json_bytes, read_result, result_content
 from csn.experiments.records.protocol import setting_of, tasks_like
-from csn.experiments.records.writing import checkpoint_sha256, json_bytes, result_content
 from csn.experiments.tables.budget import seconds_of_task
-from csn.experiments.timing.floor import floor_of, inference_step, ratios, training_step
+from csn.experiments.timing.floor import floor_of
 from csn.learner import FewShotLearner
 
 NEAREST = "nearest neighbour"
@@ -58,18 +60,12 @@ class Contender:
         same = config_from_json(json.dumps(metadata["about"]["config"])) == self.config
         return bool(same and metadata["tasks"] >= self.config.train.tasks)
 
-    @property
-    def earlier(self) -> Config | None:
-        """The configuration of the run in its folder, or None."""
-        path = self.folder / "config.json"
-        return config_from_json(path.read_text(encoding="utf-8")) if path.exists() else None
-
     def check_folder(self) -> None:
         """Raise ValueError if its folder has a run of another configuration.
 
         A shorter run is not accepted as its beginning, because it validated after other numbers of tasks.
         """
-        if self.earlier not in (None, self.config):
+        if config_in(self.folder) not in (None, self.config):
             raise ValueError(
                 f"{self.folder} is a run of other options or another number of tasks: give those, compare into another "
                 f"folder with --out, or remove it"
@@ -110,9 +106,7 @@ def contenders(
     for name in names:
         preset, _, own = name.partition(":")
         config = merge(load_preset(preset, own or recipe), {"train": {"validation_tasks": VALIDATION_TASKS}})
-        for change in changes:
-            config = merge(config, parse_option(change))
-        config = merge(config, equal)
+        config = functools.reduce(merge, [*map(parse_option, changes), equal], config)
         if config.learner.trained_on == "text":
             raise ValueError(f"{name!r} is trained on running text, not on tasks: it cannot be compared at equal cost")
         found.append(Contender(name, config, folder / name.replace(":", "-")).trained_for(tasks))
@@ -126,7 +120,7 @@ def bought_for(contender: Contender, data: Dataset, seconds: float, device: torc
 
     An earlier run with the same options keeps its number of tasks.
     """
-    earlier = contender.earlier
+    earlier = config_in(contender.folder)
     if earlier is not None and (same := contender.trained_for(earlier.train.tasks)).config == earlier:
         return same
     learner = untrained(contender, data).to(device)

@@ -11,8 +11,8 @@ from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.result import Result
 from csn.experiments.records.statistics import by_seed, over_seeds, pooled
-from csn.experiments.tables.arms import Arm, arms_of
-from csn.experiments.tables.plan import arm, in_order, margin_of
+from csn.experiments.tables.arms import Arm, arm, arms_of, in_order
+from csn.experiments.tables.plan import margin_of
 
 FEW_CLASSES = 50  # with fewer classes, tables show an interval over classes too
 # What benchmarks/overhead.py measures; older files lack some of it.
@@ -74,14 +74,9 @@ def arms_table(results: Iterable[Result], page: Path) -> str:
     several = len({result.data for result in found}) > 1
     rows = []
     for each in arms_of(found):
-        result, seeds = each.seeds[0], each.seeds
-        model = (
-            f"`{result.config.preset}`",
-            result.config.recipe,
-            result.pretraining,
-            result.data if several else "",
-            result.tasks,
-        )
+        result, seeds, config = each.seeds[0], each.seeds, each.seeds[0].config
+        data = result.data if several else ""
+        model = (f"`{config.preset}`", config.recipe, result.pretraining, data, result.tasks)
         cells = (", ".join(filter(None, model)), arm(result), accuracy_over_seeds(seeds), _against(each), each.paper)
         rows.append((*cells, _cost(seeds), _links(seeds, page)))
     return table(("model", "arm", "csn", "against the baseline", "paper", "trained on", "file"), rows)

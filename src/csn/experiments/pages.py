@@ -13,14 +13,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from csn.experiments.markdown import (
-    accuracy_table,
-    arms_table,
-    comparison_table,
-    grid_table,
-    overhead_table,
-    relative,
-)
+from csn.experiments.markdown import accuracy_table, arms_table, comparison_table, grid_table, overhead_table, relative
 from csn.experiments.records.files import read_result, read_results
 
 # The kind of table that a word before the name of a folder chooses.
@@ -39,13 +32,7 @@ def marked_pages(root: Path) -> list[Path]:
 
 
 def fill(text: str, folder: Path, page: Path) -> str:
-    """A page with its marked tables rewritten from a folder of results.
-
-    Args:
-        text: The page.
-        folder: The folder of all results.
-        page: The folder of the page.
-    """
+    """The text of a page with its marked tables rewritten from a folder of results. `page` is the page's own folder."""
     _check_marks(text)
     return _BLOCK.sub(lambda mark: f"{mark[1]}{_table(mark['name'], folder, page)}\n{mark[3]}", text)
 

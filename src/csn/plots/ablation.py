@@ -116,14 +116,9 @@ def _ends(arms: Iterable[ArmMark]) -> tuple[float, float]:
 def _column(
     figure: Figure, arms: Mapping[int, ArmMark], place: draw.Box, kind: str, scales: tuple[tuple[float, float], float]
 ) -> None:
-    """Draw the arms of one kind: bars, differences, and both as numbers.
+    """Draw the arms of one kind, by the numbers of their lines: bars, differences, and both as numbers.
 
-    Args:
-        figure: The figure.
-        arms: The arms by the numbers of their lines.
-        place: Left, top, width and height.
-        kind: The kind of conditioning.
-        scales: The ends of the axis of differences, and the highest accuracy.
+    `scales` are the ends of the axis of differences, and the highest accuracy.
     """
     left, top, width, height = place
     ends, highest = scales
@@ -154,7 +149,6 @@ def _column(
 
 
 def _axes(figure: Figure, box: draw.Box, ends: tuple[float, float]) -> Axes:
-    """Row axes from one end to the other."""
     *_, width, height = box
     axes = draw.row_axes(figure, box, round(height / ROW), ticks=4 if width < 250 else 8)
     axes.set(xlim=ends, autoscale_on=False)
@@ -178,7 +172,6 @@ def _difference(axes: Axes, y: int, arm: ArmMark) -> None:
 
 
 def _legend(figure: Figure, arms: Sequence[ArmMark]) -> None:
-    """A legend of the marks that occur."""
     from matplotlib.lines import Line2D
 
     def mark(shape: str, label: str, **style: Any) -> Line2D:

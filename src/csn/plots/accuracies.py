@@ -67,7 +67,6 @@ def panels_of(marks: Sequence[Mark]) -> dict[str, list[tuple[str, Mark]]]:
 
 
 def _draw(figure: Figure, lines: Sequence[tuple[str, Mark]], top: float, names: float) -> None:
-    """Draw the lines of a panel: name, marks, numbers."""
     left, right = draw.MARGIN + names, draw.WIDTH - draw.MARGIN - NUMBERS
     box = (left, top, right - left, ROW * len(lines))
     axes = draw.row_axes(figure, box, len(lines), ticks=8, steps=[1, 2, 5, 10])
@@ -91,7 +90,6 @@ def _draw(figure: Figure, lines: Sequence[tuple[str, Mark]], top: float, names: 
 
 
 def _legend(figure: Figure, *, paper: bool) -> None:
-    """The legend, on the line of the title."""
     axes = draw.axes_at(figure, (draw.WIDTH - draw.MARGIN - 10, 20, 10, 12))
     axes.set_axis_off()
     ours = "csn, %, 95 % interval, over seeds where named"

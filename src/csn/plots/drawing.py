@@ -64,14 +64,9 @@ def plain(axes: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
 
 
 def row_axes(figure: Figure, box: Box, rows: int, ticks: int, **steps: Any) -> Axes:
-    """Plain axes with a row for each name, the first on top.
+    """Plain axes in a box with a row for each name, the first on top, and at most `ticks` intervals between ticks.
 
-    Args:
-        figure: The figure.
-        box: The place of the axes.
-        rows: The number of rows.
-        ticks: The most intervals between ticks.
-        steps: Further options of matplotlib's MaxNLocator.
+    `steps` are further options of matplotlib's MaxNLocator.
     """
     from matplotlib.ticker import MaxNLocator
 

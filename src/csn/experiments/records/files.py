@@ -1,12 +1,17 @@
-"""Result files: how they are read, and what they must say."""
+"""Result files: how they are read and written, and what they must say."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 from csn.config import config_from_json
+from csn.engine.checkpoint import checkpoint_sha256
+from csn.engine.evaluate import summarise
+from csn.engine.origin import origin
+from csn.engine.run import TrainedRun
 from csn.experiments.records.checks import problem_of_result
 from csn.experiments.records.result import Result
 
@@ -48,9 +53,7 @@ def results_in(path: Path) -> list[Result]:
 def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:
     """The contents of a result file, which are checked for what every reader needs.
 
-    Args:
-        path: The file.
-        remedy: What the message advises if it is not a result file.
+    `remedy` is what the message advises if it is not a result file.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -71,3 +74,40 @@ def read_result(path: Path, remedy: str = "give one that is") -> dict[str, Any]:
     if "summary" in content and (problem := problem_of_result(content)):
         raise ValueError(f"{path} {problem}: evaluate again, or remove it")
     return content
+
+
+def result_content(
+    run: TrainedRun,
+    setting: dict[str, Any],
+    results: dict[str, list[float]],
+    started: float,
+    calibrations: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    """A result file: everything that makes a number checkable.
+
+    Args:
+        run: The run that was tested.
+        setting: The test tasks, as `setting_of` describes them.
+        results: The accuracies of the tasks, by learner.
+        started: The start of the test, from `time.monotonic`.
+        calibrations: The calibration of each learner, from `Calibration.summary`.
+    """
+    summary = {
+        label: dict(zip(("accuracy", "interval"), summarise(accuracies), strict=True)) | calibrations[label]
+        for label, accuracies in results.items()
+    }
+    return {
+        "format": FORMAT,
+        "summary": summary,
+        "evaluation": setting,
+        "config": run.metadata["about"]["config"],
+        "trained": run.history | {"run": run.folder.as_posix(), "checkpoint_sha256": checkpoint_sha256(run.folder)},
+        **origin(),
+        "seconds": round(time.monotonic() - started, 1),
+        "accuracies": {label: [round(accuracy, 6) for accuracy in values] for label, values in results.items()},
+    }
+
+
+def json_bytes(content: dict[str, Any]) -> bytes:
+    """A result as the bytes of its file."""
+    return (json.dumps(content, indent=1) + "\n").encode()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csn.config import Config, PretrainConfig, config_from_json, load_preset
+from csn.config import Config, PretrainConfig, load_preset
 from csn.engine.evaluate import EVALUATION_SEED, Accuracy
 from csn.experiments.records.checks import LEARNERS, TRAINED
 from csn.experiments.records.published import by_its_authors, published, size_in_names
@@ -38,7 +37,7 @@ class Result:
     @functools.cached_property
     def changes(self) -> list[str]:
         """How its training differs from its preset."""
-        return changes_of(self.content["config"])
+        return list(changed_options(self.config))
 
     @property
     def accuracy(self) -> Accuracy:
@@ -176,27 +175,21 @@ class Result:
         return evaluation["way"], evaluation["shot"], sampling, LEARNERS.index(self.learner), self.name, self.seed
 
 
-def changes_of(config: dict[str, Any]) -> list[str]:
-    """How a run differs from its preset, except in data, seed and length: ["units=200"]."""
-    return list(changed_options(config))
-
-
-def changed_options(config: dict[str, Any]) -> dict[str, tuple[str, str, Any]]:
-    """The changes of `changes_of`, each with its section, its name and the preset's value.
+def changed_options(config: Config) -> dict[str, tuple[str, str, Any]]:
+    """How a run differs from its preset, except in data, seed and length: "units=200" -> section, name, preset's value.
 
     If a part has another name, the value is the preset's whole part. Pretraining is described in words instead.
     """
-    read = config_from_json(json.dumps(config))
-    if read.preset not in preset_names():
+    if config.preset not in preset_names():
         return {}
-    preset = load_preset(read.preset, read.recipe)
-    if read.pretrain.epochs and not preset.pretrain.epochs:
+    preset = load_preset(config.preset, config.recipe)
+    if config.pretrain.epochs and not preset.pretrain.epochs:
         preset = dataclasses.replace(preset, pretrain=PRETRAINED)
-    its, own = preset.as_dict(), read.as_dict()
+    its, own = preset.as_dict(), config.as_dict()
     told_elsewhere = {
         "train": SEED_AND_LENGTH,
         "data": {"name", "way", "shot"},
-        "pretrain": set() if read.pretrain.epochs else set(own["pretrain"]),
+        "pretrain": set() if config.pretrain.epochs else set(own["pretrain"]),
     }
     changed: dict[str, tuple[str, str, Any]] = {}
     for section in ("learner", "network", "key", "train", "data", "pretrain"):

@@ -13,6 +13,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from scipy.special import stdtrit  # quantiles of Student's t
+
 from csn.engine.evaluate import Accuracy, summarise
 from csn.experiments.records.result import Result
 
@@ -29,7 +31,7 @@ class OverSeeds(NamedTuple):
     @property
     def interval(self) -> float:
         """Half-width of the 95 % t interval."""
-        return t_quantile(0.975, self.seeds - 1) * self.error
+        return float(stdtrit(self.seeds - 1, 0.975)) * self.error
 
     @property
     def differs(self) -> bool:
@@ -41,7 +43,7 @@ class OverSeeds(NamedTuple):
 
         It is level if two one-sided t tests at 5 % find the mean within `margin` of 0 (TOST).
         """
-        if margin is not None and abs(self.mean) + t_quantile(0.95, self.seeds - 1) * self.error < margin:
+        if margin is not None and abs(self.mean) + float(stdtrit(self.seeds - 1, 0.95)) * self.error < margin:
             return "level"
         return "differs" if self.differs else ""
 
@@ -51,28 +53,6 @@ def over_seeds(values: Sequence[float]) -> OverSeeds | None:
     if len(values) < 2:
         return None
     return OverSeeds(statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values)), len(values))
-
-
-def t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t for a probability above 1/2, found by bisection."""
-    low, high = 0.0, 1.0
-    while _t_below(high, freedom) < probability:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_below(middle, freedom) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def _t_below(t: float, freedom: int) -> float:
-    """P(T < t) for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    term, total = (math.cos(angle), 0.0) if freedom % 2 else (1.0, 0.0)
-    for k in range(freedom % 2 + 1, freedom, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * k / (k + 1)
-    inside = math.sin(angle) * total
-    return 0.5 + (angle + inside) / math.pi if freedom % 2 else 0.5 + inside / 2
 
 
 def by_seed(results: Iterable[Result]) -> list[list[Result]]:
@@ -94,9 +74,13 @@ def by_seed(results: Iterable[Result]) -> list[list[Result]]:
 def _all_but_seed(result: Result) -> str:
     """The learner, its training and its test tasks as text, without the seed."""
     config, evaluation = result.content["config"], result.content["evaluation"]
-    trained = config | {"train": config["train"] | {"seed": None}}
     attention = evaluation.get("attention", config["learner"].get("attention", "soft"))
-    return json.dumps([result.learner, _tasks_of(result), attention, trained], sort_keys=True)
+    return json.dumps([result.learner, _tasks_of(result), attention, without_seed(config)], sort_keys=True)
+
+
+def without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that is the same for every seed of a training."""
+    return config | {"train": config["train"] | {"seed": None}}
 
 
 def _by_fingerprint(results: Sequence[Result]) -> list[list[Result]]:
@@ -123,7 +107,6 @@ def difference(these: Sequence[Result], those: Sequence[Result]) -> Accuracy:
 
 
 def _task_means(seeds: Sequence[Result]) -> list[float]:
-    """The mean accuracy of each task over trainings."""
     tasks = zip(*(each.content["accuracies"][each.learner] for each in seeds), strict=True)
     return [math.fsum(task) / len(seeds) for task in tasks]
 
@@ -136,7 +119,6 @@ def other_tasks(one: Result, other: Result) -> list[str]:
 
 
 def _tasks_of(result: Result) -> dict[str, Any]:
-    """The settings that determine the test tasks."""
     evaluation = result.content["evaluation"]
     names = ("data", "split", "way", "shot", "queries", "seed", "tasks")
     return {name: evaluation.get(name) for name in names} | {"sampling": result.sampling}

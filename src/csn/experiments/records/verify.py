@@ -11,12 +11,12 @@ import torch
 
 from csn.config import config_from_json
 from csn.data.source import Dataset
+from csn.engine.checkpoint import checkpoint_sha256
 from csn.engine.evaluate import Accuracy, evaluate, summarise
 from csn.engine.run import TrainedRun, check_vocabulary, open_run
 from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import MODELS
 from csn.experiments.records.protocol import source_of
-from csn.experiments.records.writing import checkpoint_sha256, history_of
 
 SLACK = 1e-5  # accuracies are written with six digits
 
@@ -78,7 +78,7 @@ def _otherwise_trained(stated: dict[str, Any], run: TrainedRun) -> list[str]:
 
     An interrupted run may have gone on since, so the file's curve may end earlier.
     """
-    found = history_of(run)
+    found = run.history
     wrong = [name for name in ("tasks", "validation", "perplexity") if stated.get(name) != found.get(name)]
     wrong += [name for name in run.origin if stated.get(name, found[name]) != found[name]]
     curve = stated["validation_curve"]

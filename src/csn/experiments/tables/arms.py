@@ -6,15 +6,24 @@ Tables, pictures and numbers of ablations all take their differences from here.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from csn.engine.evaluate import Accuracy
 from csn.experiments.records.published import published, size_in_names
-from csn.experiments.records.result import Result, changed_options, changes_of
-from csn.experiments.records.statistics import OverSeeds, Verdict, by_seed, difference, other_tasks, over_seeds
+from csn.experiments.records.result import Result, changed_options
+from csn.experiments.records.statistics import (
+    OverSeeds,
+    Verdict,
+    by_seed,
+    difference,
+    other_tasks,
+    over_seeds,
+    without_seed,
+)
 from csn.experiments.tables.plan import ABLATION, margin_of, plan
+
+BASELINE = "baseline"  # the arm of an ablation that changes nothing
 
 
 class Arm(NamedTuple):
@@ -89,25 +98,39 @@ def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
     the arm, all of its changes are its own.
     """
     config = result.content["config"]
-    changed = changed_options(config)
-    planned = (own for own in _planned_arms(result.config.preset, result.config.recipe) if own <= changed.keys())
-    for own in (max(planned, key=len, default=frozenset()), changed.keys()):
+    changed = changed_options(result.config)
+    model = result.config.preset, result.config.recipe
+    planned = [set(change[2:]) for change in _arms() if change[:2] == model]
+    nearest = max((own for own in planned if own <= changed.keys()), key=len, default=set())
+    for own in (nearest, changed.keys()):
         wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
         for section, name, its in (changed[change] for change in own):
             wanted[section] = wanted[section] | {name: its} if name else its
         for other in arms if own and result.read_as_trained else ():
-            if other[0].read_as_trained and not other_tasks(result, other[0]) and _same_but_seed(other[0], wanted):
+            same = without_seed(other[0].content["config"]) == without_seed(wanted)
+            if same and other[0].read_as_trained and not other_tasks(result, other[0]):
                 return other
     return []
 
 
-def _same_but_seed(result: Result, config: dict[str, Any]) -> bool:
-    one, other = (each | {"train": each["train"] | {"seed": 0}} for each in (result.content["config"], config))
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def arm(result: Result) -> str:
+    """The name of a result's arm, or the options that it changes if the plan has no such arm."""
+    return _arms().get(_change(result), "") or ", ".join(_change(result)[2:]) or BASELINE
+
+
+def in_order(arms: Iterable[Result]) -> list[Result]:
+    """Results of ablations in the order of the plan, followed by any others."""
+    order = list(_arms())
+    place = {change: number for number, change in enumerate(order)}
+    return sorted(arms, key=lambda result: (result.pretraining, place.get(_change(result), len(order))))
 
 
 @functools.cache
-def _planned_arms(preset: str, recipe: str) -> list[frozenset[str]]:
-    """What each arm of the plan changes in a preset."""
-    cells = (cell for cell in plan(ABLATION) if (cell.config.preset, cell.config.recipe) == (preset, recipe))
-    return [frozenset(changes_of(cell.config.as_dict())) for cell in cells]
+def _arms() -> dict[tuple[str, ...], str]:
+    """The arms of all ablations, by preset, recipe and the options that they change."""
+    planned = ((cell.config, cell.arm) for cell in plan(ABLATION))
+    return {(config.preset, config.recipe, *changed_options(config)): arm for config, arm in planned}
+
+
+def _change(result: Result) -> tuple[str, ...]:
+    return result.config.preset, result.config.recipe, *result.changes

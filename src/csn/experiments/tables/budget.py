@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import statistics
+import functools
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,17 @@ from csn.config import Config
 from csn.data.source import Dataset
 from csn.engine.evaluate import encodings_for, evaluate
 from csn.engine.run import VALIDATION_QUERIES
-from csn.experiments.records.files import read_result
+from csn.engine.steps import seconds_of_step, training_step
 from csn.experiments.records.protocol import tasks_like
 from csn.experiments.tables.cells import Cell
-from csn.experiments.timing.floor import seconds_of_step, training_step
 
 VALIDATIONS = 10  # the most validations within a budget
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-
-def read_seconds(text: str) -> float:
-    """'30m' -> 1800; also 90s, 2h, or plain seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ValueError(f"cannot read the budget {text!r}: write 90s, 30m or 2h")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def within_budget(cell: Cell, seconds: float, per_task: float, validation: float) -> Cell:
     """The cell with as many training tasks as take about `seconds`, validations included and pretraining excluded.
 
-    Args:
-        cell: The cell.
-        seconds: The budget.
-        per_task: Seconds of a training task.
-        validation: Seconds of a validation.
+    `per_task` and `validation` are the seconds of a training task and of a validation.
     """
     train = cell.config.train
     least = validation + per_task * train.tasks_per_step
@@ -84,31 +69,10 @@ def settled_length(
     """
     same_model = [other for other in others if other.model_key == cell.model_key]
     lasting = [other for other in same_model if other.name not in replaced]
-    for settled, folder, candidates in (
-        (Cell.with_length_of_run, runs, same_model),
-        (Cell.with_length_of_result, results, lasting),
-    ):
-        for other in candidates:
-            with contextlib.suppress(ValueError):  # what cannot be read settles nothing
-                if (found := settled(other, folder)) is not None:
-                    return found
+    tries = [functools.partial(other.with_length_of_run, runs) for other in same_model]
+    tries += [functools.partial(other.with_length_of_result, results) for other in lasting]
+    for settled in tries:
+        with contextlib.suppress(ValueError):  # what cannot be read settles nothing
+            if (found := settled()) is not None:
+                return found
     return None
-
-
-def seconds_of_tasks(cells: Sequence[Cell], everything: Iterable[Cell], results: Path) -> dict[str, float]:
-    """For each cell, roughly how long a training task takes compared with the tasks of other cells.
-
-    Times come from results of the same model, with any seed or arm. A model without results counts as the mean of the
-    others. If no model has results, all count alike.
-    """
-    known = dict[tuple[str, ...], float]()
-    for other in everything:
-        for test in other.tests:
-            with contextlib.suppress(ValueError):  # not there, or of no use
-                content = read_result(results / other.result(test))
-                curve = content["trained"]["validation_curve"] if "trained" in content else []
-                if curve and curve[-1][0] and content["trained"]["seconds_in_all"]:
-                    known.setdefault(other.model_key, content["trained"]["seconds_in_all"] / curve[-1][0])
-    ours = [known[cell.model_key] for cell in cells if cell.model_key in known]
-    typical = statistics.mean(ours) if ours else 1.0
-    return {cell.name: known.get(cell.model_key, typical) for cell in cells}

@@ -1,8 +1,4 @@
-"""A cell of a table: one training and its tests.
-
-Cells are made by commands that anyone can type, `csn train` and `csn evaluate`. This module knows these commands, and
-whether their result files exist.
-"""
+"""A cell of a table: one training and its tests, and whether their result files exist."""
 
 from __future__ import annotations
 
@@ -17,14 +13,11 @@ from csn.config import Config, DataConfig, config_from_json, merge
 from csn.data.registry import data_entry
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.lengthen import LENGTH as LENGTHENED
-from csn.engine.lengthen import lengthened
+from csn.engine.lengthen import config_in, lengthened
 from csn.experiments.records.files import read_result
 from csn.experiments.records.protocol import QUERIES
 
 RANDOM_TASKS = {5: 1000, 20: 400}  # test tasks by way: a larger task has more queries
-GROUPS = 200  # roughly the number of all-inclusive tasks: the paper's 1000 words, five at a time
-BACKWARD = 2  # a backward pass costs as much as this many forward passes
-REPEATED_QUERIES = 5  # roughly how often a test uses each image, if images are encoded once
 # Options for which the command of a training has its own flags, and options of the length of training and validation.
 STATED = ("train.tasks=", "train.seed=", "data.name=", "data.way=", "data.shot=")
 LENGTH = ("tasks", "validate_every", "validation_tasks")
@@ -57,13 +50,6 @@ class EvaluationTasks:
     def size(self) -> str:
         """The size as names have it: 5w1s."""
         return f"{self.way}w{self.shot}s"
-
-    def options(self) -> list[str]:
-        """The options of `csn evaluate`."""
-        how = ["--tasks", str(self.tasks)] if self.tasks else []
-        how += [f"--{self.sampling}"] if self.sampling != "random" else []
-        how += ["--task-seed", str(self.seed)] if self.seed != EVALUATION_SEED else []
-        return ["--way", str(self.way), "--shot", str(self.shot), *how]
 
 
 @dataclass(frozen=True)
@@ -117,30 +103,6 @@ class Cell:
         seed = self.config.train.seed
         return "-".join([*parts, *([f"seed{seed}"] if seed else [])])
 
-    def train_command(self, runs: Path, *, threads: int, resume: bool, pretrained: Cell | None = None) -> list[str]:
-        """The arguments of `csn` that train it. `pretrained` is another cell with the same pretraining."""
-        data, train = self.config.data, self.config.train
-        command = ["train", self.config.preset, "--recipe", self.config.recipe, "--data", data.name]
-        command += ["--way", str(data.way), "--shot", str(data.shot), "--tasks", str(train.tasks)]
-        command += ["--seed", str(train.seed)]
-        unsaid = [change for change in self.changes if not change.startswith(STATED)]
-        command += [word for change in unsaid for word in ("--set", change)]
-        command += ["--pretrained", str(runs / pretrained.name)] if pretrained else []
-        return [*command, "--threads", str(threads), "--out", str(runs / self.name), *(["--resume"] if resume else [])]
-
-    def test_command(self, test: EvaluationTasks, runs: Path, results: Path, *, threads: int) -> list[str]:
-        """The arguments of `csn` that test it."""
-        out = str(results / self.result(test))
-        return ["evaluate", str(runs / self.name), *test.options(), "--threads", str(threads), "--out", out]
-
-    def cost_of(self, test: EvaluationTasks) -> float:
-        """The rough cost of a test in training tasks, by the number of examples that pass through the network."""
-        data = self.config.data
-        training = data.way * (data.shot + data.queries) * (1 + BACKWARD)
-        examples = (test.tasks or GROUPS) * test.way * (test.shot + _queries(self.config))
-        encoded = self.config.learner.encodes and not self.config.reads_sentences
-        return examples / training / (REPEATED_QUERIES if encoded else 1)
-
     def trained_for(self, **length: int) -> Cell:
         """This cell with another length of training: tasks, validate_every, validation_tasks."""
         others = (change for change in self.changes if change.partition("=")[0] not in {f"train.{n}" for n in length})
@@ -149,16 +111,17 @@ class Cell:
 
     def with_length_of_run(self, runs: Path) -> Cell | None:
         """This cell with the length of its run, or None if no run has begun. A run keeps the options it began with."""
-        path = runs / self.name / "config.json"
-        if not path.exists():
-            return None
+        folder = runs / self.name
         try:
-            config = config_from_json(path.read_text(encoding="utf-8"))
+            config = config_in(folder)
         except ValueError as error:
-            raise ValueError(f"{path} cannot be read ({error}): remove {path.parent} to train again") from error
+            file = folder / "config.json"
+            raise ValueError(f"{file} cannot be read ({error}): remove {folder} to train again") from error
+        if config is None:
+            return None
         if other := _other_options(config, self.config):
             raise ValueError(
-                f"{path.parent} is a run of other options ({'; '.join(other)}): remove it, or give other --runs"
+                f"{folder} is a run of other options ({'; '.join(other)}): remove it, or give other --runs"
             )
         return self.as_long_as(config)
 
@@ -193,20 +156,15 @@ class Cell:
         """The tests that have no result file yet.
 
         A result of the same options counts, however long it trained, because the length depends on the budget. A file
-        with other contents is refused, so that it is not lost.
-
-        Args:
-            results: The folder of all results.
-            again: Count a file with other contents as missing, because it will be replaced.
+        with other contents is refused, so that it is not lost, or counts as missing if the test is done `again`.
         """
         missing, problems = [], []
         for test in self.tests:
             try:
-                found = self._trained_by(results / self.result(test), test)
+                missing += [test] if self._trained_by(results / self.result(test), test) is None else []
             except ValueError as error:
                 problems.append(str(error))
-                found = None
-            missing += [test] if found is None else []
+                missing.append(test)
         if problems and not again:
             raise ValueError("\n".join(problems))
         return missing
@@ -255,13 +213,13 @@ def _other_tasks(evaluation: dict[str, Any], config: Config, test: EvaluationTas
     """
     wanted = {"data": config.data.label, "split": "test", "way": test.way, "shot": test.shot, "sampling": test.sampling}
     wanted |= {} if test.tasks is None else {"tasks": test.tasks}
-    wanted |= {"queries": _queries(config), "seed": test.seed, "attention": config.learner.attention}
+    wanted |= {"queries": queries_of(config), "seed": test.seed, "attention": config.learner.attention}
     its = {"sampling": "random"} | evaluation
     # Data by a path are called after it, with or without what follows a dot.
     return _otherwise(its | {"data": DataConfig(its["data"]).label}, wanted)
 
 
-def _queries(config: Config) -> int:
+def queries_of(config: Config) -> int:
     """Queries per class of a test task."""
     return QUERIES["images" if data_entry(config.data.name).text is None else "sentences"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +17,19 @@ from csn.experiments.records.checks import TRAINED
 from csn.experiments.records.files import result_paths, results_in
 from csn.experiments.records.result import Result
 from csn.experiments.records.statistics import by_seed, over_seeds, pooled
-from csn.experiments.tables.arms import Arm, arms_of
-from csn.experiments.tables.plan import ABLATION, arm, in_order
+from csn.experiments.tables.arms import Arm, arm, arms_of, in_order
+from csn.experiments.tables.plan import ABLATION
 from csn.plots.ablation import ArmMark, ablation_figure
 from csn.plots.accuracies import Mark, accuracy_figure
 from csn.plots.drawing import png
 
-# Training tasks and seconds are those up to the model that was chosen.
-CSV_COLUMNS = (
-    *("data", "tasks", "sampling", "model", "recipe", "changes", "paper", "accuracy", "interval"),
-    *("training_tasks", "seconds", "tasks_in_all", "seconds_in_all", "seed", "commit", "file"),
-)
-ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")  # before those of the training
+ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")
 
 
 def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, bytes]:
     """The files FOLDER/FOLDER.md, .csv and pictures of a folder with result files; none if it has no result file.
 
-    Args:
-        folder: The folder.
-        skip: Called with the reason if a file is left out.
+    `skip` is called with the reason if a file is left out.
     """
     found: list[Result] = []
     for path in result_paths(folder):
@@ -52,7 +45,7 @@ def table_files(folder: Path, *, skip: Callable[[str], None]) -> dict[Path, byte
         found = in_order(found)
         page, numbers, pictures = arms_table(found, folder), arms_csv(found), _ablation_pictures(found)
     else:
-        page, numbers = accuracy_table(found, folder), _csv(CSV_COLUMNS, map(_values, found))
+        page, numbers = accuracy_table(found, folder), _csv([_values(result) for result in found])
         pictures = _pictures(name, [result for result in found if result.test_seed == EVALUATION_SEED])
     files = {f"{name}.md": f"{page}\n".encode(), f"{name}.csv": numbers.encode(), **pictures}
     return {folder / file: content for file, content in files.items()}
@@ -72,47 +65,47 @@ def arms_csv(found: Sequence[Result]) -> str:
 
     The paper's accuracies are left out, because the paper trained longer.
     """
-    training = CSV_COLUMNS.index("training_tasks")
-    rows = {result.path: _values(result) for result in found}
+    rows = {}
     for of in arms_of(found):
         for result in of.seeds:
             against = of.by_seed.get(result.seed)
-            values = (arm(result), *(("", "") if against is None else map(_per_cent, against)))
-            rows[result.path] |= dict(zip(ARM_COLUMNS, values, strict=True)) | {"paper": ""}
-    return _csv((*CSV_COLUMNS[:training], *ARM_COLUMNS, *CSV_COLUMNS[training:]), rows.values())
+            own = (arm(result), *(("", "") if against is None else map(_per_cent, against)))
+            rows[result.path] = _values(result, dict(zip(ARM_COLUMNS, own, strict=True))) | {"paper": ""}
+    return _csv([rows[result.path] for result in found])
 
 
-def _values(result: Result) -> dict[str, Any]:
-    """The values of a line, by column."""
+def _values(result: Result, of_arm: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A line by columns. Training tasks and seconds are those up to the model that was chosen."""
     trained, config = result.content["trained"], result.config
     mean, interval = map(_per_cent, result.accuracy)
-    values: list[Any] = [result.data, result.size, result.sampling, config.preset, config.recipe]
-    values += ["; ".join(result.changes), result.published, mean, interval]
-    values += [trained["tasks"], trained["seconds"], result.tasks_in_all, trained["seconds_in_all"]]
-    values += [config.train.seed, trained["commit"], result.path.name]
-    return dict(zip(CSV_COLUMNS, values, strict=True))
+    return {
+        **{"data": result.data, "tasks": result.size, "sampling": result.sampling},
+        **{"model": config.preset, "recipe": config.recipe, "changes": "; ".join(result.changes)},
+        **{"paper": result.published, "accuracy": mean, "interval": interval, **(of_arm or {})},
+        **{"training_tasks": trained["tasks"], "seconds": trained["seconds"]},
+        **{"tasks_in_all": result.tasks_in_all, "seconds_in_all": trained["seconds_in_all"]},
+        **{"seed": config.train.seed, "commit": trained["commit"], "file": result.path.name},
+    }
 
 
 def _per_cent(part: float) -> str:
     return f"{100 * part:.2f}"
 
 
-def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer = csv.DictWriter(file, rows[0], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
 
 
 def _pictures(name: str, found: Sequence[Result]) -> dict[str, bytes]:
-    """TABLE.png."""
     marks = [_mark(seeds) for seeds in by_seed(found)]
     return {f"{name}.png": png(accuracy_figure(marks, title=f"Reproduction of {name}"), about=_in_words(marks))}
 
 
 def _ablation_pictures(found: Sequence[Result]) -> dict[str, bytes]:
-    """A picture for each data set that has arms."""
     arms: dict[str, list[ArmMark]] = {}
     for each in arms_of(found):
         arms.setdefault(each.seeds[0].data, []).append(_arm_mark(each))
@@ -135,7 +128,6 @@ def _plain(value: Any) -> str:
 
 
 def _mark(seeds: Sequence[Result]) -> Mark:
-    """A result, perhaps of several seeds, as a line of the picture."""
     result, accuracy, over = seeds[0], pooled(seeds), over_seeds([each.accuracy.mean for each in seeds])
     label = result.model.replace("`", "")
     return Mark(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -12,18 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from csn.config import Config, DataConfig, config_from_json, load_preset, merge, parse_option
+from csn.config import Config, DataConfig, load_preset, merge, parse_option
 from csn.data.registry import DATASETS, data_entry
 from csn.engine.evaluate import EVALUATION_SEED
 from csn.engine.optimizing import check_counts
-from csn.engine.pretrain import is_pretrained, pretrained_alike
 from csn.experiments.records.files import results_in
-from csn.experiments.records.result import Result, changes_of, option_label
+from csn.experiments.records.result import option_label
 from csn.experiments.tables.cells import LENGTH, STATED, Cell, EvaluationTasks
 from csn.presets import read_toml
 
 ABLATION = "ablation"
-BASELINE = "baseline"  # the arm of an ablation that changes nothing
 # Options for which the command has its own flags.
 _WORDS = {"train.seed": "--seeds", "data.name": "--data", "data.way": "--rows", "data.shot": "--rows"}
 _SIZE = re.compile(r"(\d+)w(\d+)s")
@@ -129,43 +126,6 @@ def _known(cells: Sequence[Cell], unknown: Mapping[str, str]) -> str:
     return f"there are {', '.join(names)}, and the names of cells (`--dry-run` lists them) and of their result files"
 
 
-def pretrained_by(cell: Cell, others: Iterable[Cell], runs: Path) -> Cell | None:
-    """Another cell with the same pretraining, so that a table pretrains only once."""
-    for other in others if cell.config.pretrain.epochs else ():
-        if other.name != cell.name and is_pretrained(runs / other.name):
-            with contextlib.suppress(OSError, ValueError):  # what it was trained by, not what is planned
-                path = runs / other.name / "config.json"
-                if pretrained_alike(cell.config, config_from_json(path.read_text(encoding="utf-8"))):
-                    return other
-    return None
-
-
-def arm(result: Result) -> str:
-    """The name of a result's arm, or the options that it changes if the plan has no such arm."""
-    return _arms().get(_change(result), "") or ", ".join(_change(result)[2:]) or BASELINE
-
-
-def in_order(arms: Iterable[Result]) -> list[Result]:
-    """Results of ablations in the order of the plan, followed by any others."""
-    order = list(_arms())
-    place = {change: number for number, change in enumerate(order)}
-    return sorted(arms, key=lambda result: (result.pretraining, place.get(_change(result), len(order))))
-
-
-@functools.cache
-def _arms() -> dict[tuple[str, ...], str]:
-    """The arms of all ablations, by preset, recipe and the options that they change."""
-    cells = plan(ABLATION)
-    changes = (changes_of(cell.config.as_dict()) for cell in cells)
-    return {
-        (cell.config.preset, cell.config.recipe, *change): cell.arm for cell, change in zip(cells, changes, strict=True)
-    }
-
-
-def _change(result: Result) -> tuple[str, ...]:
-    return result.config.preset, result.config.recipe, *result.changes
-
-
 def _in_one_form(changes: Sequence[str]) -> list[str]:
     """Options without spaces around "=", sorted and without repetitions, so that equal options give equal cells."""
     last = {}
@@ -183,8 +143,8 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
         way, shot = _read_size(size)
         config = merge(load_preset(preset, recipe), {"data": {"way": way, "shot": shot}})
         config = merge(config, {"data": {"name": row.get("data", table)}})
-        for change in (*own, *row.get("set", ())):
-            config = merge(config, parse_option(change))
+        fixed = (*own, *row.get("set", ()))
+        config = functools.reduce(merge, map(parse_option, fixed), config)
         variant, problem = "", ""
         try:
             variant = _variant(config, changes)
@@ -198,17 +158,8 @@ def _cells(table: str, row: dict[str, Any], changes: Sequence[str]) -> Iterable[
             for sampling in row.get("sampling", ["random"])
             for seed in row.get("task_seeds", [EVALUATION_SEED])
         )
-        yield Cell(
-            table,
-            config,
-            (*own, *row.get("set", ()), *changes),
-            tests,
-            arm,
-            variant,
-            problem,
-            row.get("minutes", 0),
-            row.get("seeds", 1),
-        )
+        length = {name: row[name] for name in ("minutes", "seeds") if name in row}
+        yield Cell(table, config, (*fixed, *changes), tests, arm, variant, problem, **length)
 
 
 def _variant(config: Config, changes: Sequence[str]) -> str:
