@@ -293,10 +293,9 @@ def changed(section: str, options: Any, changes: Any, config: Config | None = No
 def _unknown_option(section: str, options: Any, name: str, known: list[str], config: Config | None) -> str:
     """The message about an unknown option: it names the nearest option, and any part that has the option."""
     whose = f"{section} {options.name!r}" if section in PARTS else section
-    message = registry.unknown(f"option of {whose}", name, known or ["none"])
     others = [(kind, getattr(config, kind)) for kind in PARTS if kind != section] if config else []
     having = [kind for kind, part in others if part is not None and name in vars(part)]
-    return message + "".join(f". There is a {kind}.{name}" for kind in having)
+    return registry.unknown_option(whose, name, known) + "".join(f". There is a {kind}.{name}" for kind in having)
 
 
 @functools.cache
@@ -344,7 +343,8 @@ def _checked(name: str, hint: Any, value: Any) -> Any:
 
 def _in_words(option: Any) -> str:
     if typing.get_origin(option) is Literal:
-        return " | ".join(map(str, typing.get_args(option)))
+        return " or ".join(map(str, typing.get_args(option)))
     if typing.get_origin(option) is tuple:
         return f"{len(typing.get_args(option))} numbers"
-    return {type(None): "null"}.get(option, getattr(option, "__name__", str(option)))
+    words = {type(None): "null", int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return words.get(option, str(option))

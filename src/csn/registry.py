@@ -132,5 +132,16 @@ def _package(entry: importlib.metadata.EntryPoint) -> str:
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """The message about an unknown name: it suggests the nearest known name and lists all of them."""
     known = list(known)
+    return f"unknown {what} {name!r}: {suggestion(name, known)}There are {', '.join(known)}"
+
+
+def unknown_option(whose: str, name: str, known: Iterable[str]) -> str:
+    """The message about an option that a part does not have."""
+    known = list(known)
+    return f"{whose} has no option {name!r}: {suggestion(name, known)}It has {', '.join(known) or 'none'}"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The known name nearest to an unknown one, as a question, or ""."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown {what} {name!r}: {f'did you mean {near[0]!r}? ' if near else ''}There are {', '.join(known)}"
+    return f"did you mean {near[0]!r}? " if near else ""

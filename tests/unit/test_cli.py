@@ -109,8 +109,8 @@ sys.exit(cli.main(["train", "adacnn-df", "--recipe", "plus", "--data", "strokes"
     [
         (["train", "adacnn"], "unknown preset 'adacnn': did you mean 'adacnn-df'?"),
         (["train", "adacnn-df", "--data", "mnist"], "unknown data set 'mnist': did you mean 'omniglot'?"),
-        (["train", "adacnn-df", "--set", "train.rate=1"], "unknown option of train 'rate'"),
-        (["train", "adacnn-df", "--set", "train.tasks=many"], "option 'train.tasks' takes int, got 'many'"),
+        (["train", "adacnn-df", "--set", "train.rate=1"], "train has no option 'rate'"),
+        (["train", "adacnn-df", "--set", "train.tasks=many"], "option 'train.tasks' takes a whole number, got 'many'"),
         (["train", "adacnn-df", "--set", "tasks"], "SECTION.NAME=VALUE"),
         (["train", "adacnn-df", "--tasks", "0"], "train.tasks must be at least 1, got 0"),
         (["train", "adacnn-df", "--way", "1"], "way >= 2"),

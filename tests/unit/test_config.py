@@ -82,7 +82,7 @@ def test_unknown_names_are_refused_with_the_choices():
         load_preset("../config")
     with pytest.raises(ValueError, match=r"unknown recipe 'bset'.*paper, plus"):
         load_preset("adacnn-df", "bset")
-    with pytest.raises(ValueError, match=r"unknown option of network 'cnn' 'filter': did you mean 'filters'\?"):
+    with pytest.raises(ValueError, match=r"network 'cnn' has no option 'filter': did you mean 'filters'\?"):
         merge(Config(), {"network": {"filter": 3}})
     with pytest.raises(ValueError, match=r"unknown section of options 'netwrok': did you mean 'network'\?.*train"):
         merge(Config(), {"netwrok": {}})
@@ -93,21 +93,21 @@ def test_unknown_names_are_refused_with_the_choices():
 @pytest.mark.parametrize(
     ("section", "name", "value", "wanted"),
     [
-        ("network", "filters", "many", "int"),
-        ("network", "filters", 3.5, "int"),
-        ("network", "filters", True, "int"),
-        ("network", "norm", "layer", r"none \| batch \| group"),
+        ("network", "filters", "many", "a whole number"),
+        ("network", "filters", 3.5, "a whole number"),
+        ("network", "filters", True, "a whole number"),
+        ("network", "norm", "layer", "none or batch or group"),
         ("network", "name", 3, "the name of a network"),
-        ("learner", "guard", 1, "bool"),
+        ("learner", "guard", 1, "true or false"),
         ("network", "dropout", 0.3, "3 numbers"),
         ("network", "dropout", [0.3, 0.3], "3 numbers"),
         ("network", "dropout", ["x", 0.3, 0.3], "3 numbers"),
         ("network", "dropout", [None, 0.3, 0.3], "3 numbers"),
-        ("train", "learning_rate", "fast", "float"),
-        ("train", "learning_rate", True, "float"),
-        ("train", "clip", "no", "float or null"),
-        ("train", "seed", None, "int"),
-        ("data", "name", 3, "str"),
+        ("train", "learning_rate", "fast", "a number"),
+        ("train", "learning_rate", True, "a number"),
+        ("train", "clip", "no", "a number or null"),
+        ("train", "seed", None, "a whole number"),
+        ("data", "name", 3, "text"),
     ],
 )
 def test_values_of_the_wrong_type_are_refused(section, name, value, wanted):

@@ -155,7 +155,7 @@ def test_a_key_of_another_batch_size_is_refused():
 
 
 def test_other_bad_arguments():
-    with pytest.raises(ValueError, match=r"unknown option of graft 'temprature': did you mean 'temperature'"):
+    with pytest.raises(ValueError, match=r"graft has no option 'temprature': did you mean 'temperature'"):
         graft(small_cnn(), layers=["6"], way=WAY, key=flat_key(64), temprature=10.0)
     with pytest.raises(ValueError, match="way >= 2"):
         graft(small_cnn(), layers=["6"], way=1, key=flat_key(64))

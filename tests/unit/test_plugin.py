@@ -197,9 +197,9 @@ def test_what_is_no_part_is_refused_before_it_is_called(install, value):
 
 def test_options_of_another_part_are_refused_with_the_nearest_name(example):
     config = load_preset("transformer-df")
-    with pytest.raises(ValueError, match=r"'unit': did you mean 'units'\? There are patch, units"):
+    with pytest.raises(ValueError, match=r"'unit': did you mean 'units'\? It has patch, units"):
         merge(config, {"network": {"unit": 3}})
     with pytest.raises(ValueError, match=r"'transformer' 'conditioning'.*There is a learner\.conditioning"):
         merge(config, {"network": {"conditioning": "df"}})
-    with pytest.raises(ValueError, match=r"unknown option of network 'cnn' 'heads'"):
+    with pytest.raises(ValueError, match=r"network 'cnn' has no option 'heads'"):
         merge(load_preset("adacnn-df"), {"network": {"heads": 8}})

@@ -162,7 +162,7 @@ def test_networks_that_tasks_adapt_are_refused(learner):
 
 @pytest.mark.parametrize("change", [{"name": "ffn"}, {"name": "lstm"}])
 def test_networks_that_do_not_convolve_have_no_such_option(change):
-    with pytest.raises(ValueError, match=r"unknown option of network .* 'precision'"):
+    with pytest.raises(ValueError, match=r"network .* has no option 'precision'"):
         merge(Config(), {"network": {**change, "precision": "bfloat16"}})
 
 

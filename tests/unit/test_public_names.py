@@ -165,7 +165,7 @@ def test_a_baseline_over_a_network_of_ones_own():
     [
         ({"network": OneLayer(6, 3)}, "your own base learner needs a key function: give key"),
         ({"network": "cnnn"}, "unknown network 'cnnn': did you mean 'cnn'"),
-        ({"temprature": 1.0}, "unknown option of learner 'csn' 'temprature': did you mean 'temperature'"),
+        ({"temprature": 1.0}, "learner 'csn' has no option 'temprature': did you mean 'temperature'"),
         ({"way": 1}, "way >= 2"),
         ({"learner": "nearest", "network": "cnn"}, "learner 'nearest' takes no network: leave it out"),
         ({"learner": "maml", "key": "network"}, "learner 'maml' takes no key: leave it out"),

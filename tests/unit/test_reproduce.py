@@ -533,7 +533,7 @@ def changed(path: Path, part: str, **values: object) -> dict:
         ),
         ("config", {"data": {"name": "omniglot"}}, "of other options (data.name=omniglot, here strokes)"),
         ("config", {"pretrain": {"batch": 7}}, "of other options (pretrain.batch=7, here 256)"),
-        ("config", {"network": {"eyes": 2}}, "of another version of csn (unknown option of network 'cnn' 'eyes'"),
+        ("config", {"network": {"eyes": 2}}, "of another version of csn (network 'cnn' has no option 'eyes'"),
     ],
 )
 def test_a_file_that_holds_something_else_is_not_lost(toy, capsys, monkeypatch, part, other, why):

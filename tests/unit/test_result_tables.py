@@ -310,7 +310,7 @@ def test_a_copy_is_no_other_seed(tmp_path: Path) -> None:
         (
             "config",
             {"network": {"colour": "red"}},
-            "is of another version of csn (unknown option of network 'cnn' 'colour'",
+            "is of another version of csn (network 'cnn' has no option 'colour'",
         ),
         (
             "config",

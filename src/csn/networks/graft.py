@@ -254,7 +254,7 @@ def check_separate(base: Grafted, x: Tensor) -> None:
 def _options(options: dict[str, Any]) -> CSNOptions:
     known = [item.name for item in fields(CSNOptions)]
     if unknown := [name for name in options if name not in known]:
-        raise ValueError(registry.unknown("option of graft", unknown[0], known))
+        raise ValueError(registry.unknown_option("graft", unknown[0], known))
     return CSNOptions(**options)
 
 
