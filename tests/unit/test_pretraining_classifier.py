@@ -292,6 +292,12 @@ def test_without_a_linear_layer_the_averages_are_the_key():
         h = pair(halve(h))
     assert_close(key(x), h.mean((2, 3)))
     assert key(x).shape == (2, 320)
+    rooted = ResidualKey((3, 32, 32), size=None, filters=(32, 64, 128, 256, 320), cells=1, root=True).eval()
+    rooted.load_state_dict(key.state_dict())
+    assert_close(rooted(x), h.mean((2, 3)).sqrt())
+    assert_close(rooted.train()(x), key.train()(x))
+    with pytest.raises(ValueError, match=r"key.root takes roots of averages, so it needs key.linear=false"):
+        ResidualKeyOptions(root=True).build(CNNOptions(), spec)
     with pytest.raises(ValueError, match=r"a key has 320 numbers, got 64: set key.size=320"):
         ResidualKeyOptions(size=64, linear=False, pairs=4, cells=1).build(CNNOptions(), spec)
     with pytest.raises(ValueError, match=r"key.pairs must be a number from 1 to 4, got 5"):

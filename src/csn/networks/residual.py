@@ -52,6 +52,7 @@ class ResidualKey(nn.Module):
         cells: The average pooling leaves `cells` x `cells` places.
         views: The number of views that are moved by a pixel, each to another side.
         mirrored: Whether the mirror image is a view.
+        root: Whether a key is the square root of the averages in evaluation.
         norm: The normalisation after every convolution.
         precision: The precision of the convolutions.
     """
@@ -65,6 +66,7 @@ class ResidualKey(nn.Module):
         cells: int = 2,
         views: int = 0,
         mirrored: bool = False,
+        root: bool = False,
         norm: Norm = "batch",
         precision: Precision = "float32",
     ) -> None:
@@ -77,7 +79,9 @@ class ResidualKey(nn.Module):
                 f"enlarge them (data.image_size)"
             )
         self.image, self.cells, self.precision = image, cells, precision
-        self.views, self.mirrored = views, mirrored
+        if root and size is not None:
+            raise ValueError("key.root takes roots of averages, so it needs key.linear=false")
+        self.views, self.mirrored, self.root = views, mirrored, root
         self.first = NormedConv(image[0], filters[0], 3, norm)
         self.pairs = nn.ModuleList(ResidualPair(i, o, norm) for i, o in itertools.pairwise(filters))
         self.output = nn.Linear(cells * cells * filters[-1], size) if size else None
@@ -99,6 +103,8 @@ class ResidualKey(nn.Module):
                 h = pair(halve(h))
             h = F.adaptive_avg_pool2d(h, self.cells).flatten(1)
         h = h.to(self.first.convolution.weight.dtype)
+        if self.root and not self.training:
+            h = h.sqrt()
         return h if self.output is None else self.output(h)
 
 
@@ -113,13 +119,14 @@ class ResidualKeyOptions(KeyOptions):
     cells: the last pair is averaged to `cells` x `cells` places.
     views: copies of an image, each moved by one pixel, that are averaged into its key in evaluation, 0 to 4.
     mirrored: whether the mirror image is averaged into the key in evaluation too.
+    root: whether a key is the square root of the averages in evaluation; needs linear=false.
     norm: normalisation after every convolution.
     precision: precision of the convolutions.
     """
 
     name: ClassVar[str] = "residual"
     asks_network: ClassVar[bool] = False
-    test_only: ClassVar[tuple[str, ...]] = ("views", "mirrored")
+    test_only: ClassVar[tuple[str, ...]] = ("views", "mirrored", "root")
     size: int = 256
     linear: bool = True
     pairs: int = 3
@@ -127,6 +134,7 @@ class ResidualKeyOptions(KeyOptions):
     cells: int = 2
     views: int = 0
     mirrored: bool = False
+    root: bool = False
     norm: Norm = "batch"
     precision: Precision = "float32"
 
@@ -147,6 +155,7 @@ class ResidualKeyOptions(KeyOptions):
             cells=self.cells,
             views=self.views,
             mirrored=self.mirrored,
+            root=self.root,
             norm=self.norm,
             precision=self.precision,
         )
