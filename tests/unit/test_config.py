@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from hypothesis import given, settings
@@ -225,3 +226,9 @@ def test_a_recipe_extends_another_and_changes_the_rest():
     assert best.key is not None
     assert best.key.name == "words"
     assert (best.train, best.pretrain, best.network) == (plus.train, plus.pretrain, plus.network)
+
+
+@pytest.mark.parametrize("option", [{"train": {"learning_rate": 10**400}}, {"train": {"learning_rate": -(10**400)}}])
+def test_a_number_that_no_float_can_hold_is_refused(option):
+    with pytest.raises(ValueError, match=r"option 'train.learning_rate' takes a number"):
+        config_from_json(json.dumps(option))
