@@ -199,7 +199,7 @@ def test_options_of_another_part_are_refused_with_the_nearest_name(example):
     config = load_preset("transformer-df")
     with pytest.raises(ValueError, match=r"'unit': did you mean 'units'\? It has patch, units"):
         merge(config, {"network": {"unit": 3}})
-    with pytest.raises(ValueError, match=r"'transformer' has no option 'conditioning'.*There is a learner\.conditioning"):
+    with pytest.raises(ValueError, match=r"has no option 'conditioning'.*There is a learner\.conditioning"):
         merge(config, {"network": {"conditioning": "df"}})
     with pytest.raises(ValueError, match=r"network 'cnn' has no option 'heads'"):
         merge(load_preset("adacnn-df"), {"network": {"heads": 8}})

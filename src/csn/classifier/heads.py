@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from csn.core.repeated import CSNHead, HeadOptions, check_support
 
-HeadName = Literal["csn", "centroid", "logistic"]
 HEADS: tuple[str, ...] = ("csn", "centroid", "logistic")
 
 
