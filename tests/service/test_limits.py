@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
+import stat
 import threading
 import time
 from dataclasses import replace
@@ -193,3 +195,13 @@ def test_tasks_that_are_not_in_memory_answer_as_before(tmp_path):
         tasks = [new_task(http, o=circle(), x=cross()), new_task(http, x=circle(), o=cross())]
         for _ in range(2):
             assert [ask(http, task, circle(0.04))["label"] for task in tasks] == ["o", "x"]
+
+
+def test_other_accounts_cannot_read_what_was_taught(tmp_path):
+    before = os.umask(0o022)
+    try:
+        store = Store(tmp_path)
+        store.close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "tasks.sqlite").stat().st_mode) == 0o600

@@ -92,6 +92,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "tasks.sqlite"
+        self.path.touch(mode=0o600)  # what people taught is for the server's account alone
         self._lock = threading.Lock()
         self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None, timeout=1)
         try:
