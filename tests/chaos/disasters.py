@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ending import ended
 from trainings import Doom, command, differences, images, left, operations, run
 
 BLOCK = 64 << 10
@@ -161,10 +162,7 @@ def main() -> int:
             rows.append({"attack": attack, "tries": 1, "held": int(not wrong), "minutes": minutes})
             if wrong:
                 print(f"{attack}: {wrong}", file=sys.stderr)
-    print(json.dumps(rows))
-    if given.out:
-        given.out.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    return int(any(row["held"] < row["tries"] for row in rows))
+    return ended(rows, given.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ The server is a fork of this process. Every answer must be right, or a deliberat
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from ending import ended
 from servers import PNG, SHAPES, Server, add, drawing, new_task
 
 DELIBERATE = ("busy", "too_slow")
@@ -134,10 +134,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = attack(Path(folder), given.clients, given.seconds, given.requests)
-    print(json.dumps(rows))
-    if given.out:
-        given.out.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    return int(any(row["held"] < row["tries"] for row in rows))
+    return ended(rows, given.out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import signal
@@ -27,6 +26,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
+from ending import ended
 from kit import PNG, circle, classifier, cross, drawing, learner, wave
 
 from csn.service.app import create_app
@@ -149,10 +149,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = attack(Path(folder), given.kills, given.seed, given.minutes)
-    print(json.dumps(found))
-    if given.out:
-        given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    return int(found["held"] < found["tries"])
+    return ended([found], given.out)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from ending import ended
 from PIL import Image
 
 from csn.cli.main import main as csn
@@ -226,10 +227,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CSN_CACHE"] = f"{folder}/cache"
         found = attack(Path(folder), given.kills, given.seed, given.minutes)
-    print(json.dumps(found))
-    if given.out:
-        given.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    return int(found["held"] < found["tries"])
+    return ended([found], given.out)
 
 
 if __name__ == "__main__":
