@@ -319,24 +319,19 @@ def parse_option(text: str) -> dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     """Whether a value is a number that a float can be. JSON has whole numbers of any size."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, float) or abs(value) <= sys.float_info.max
-
-
-def _are_numbers(value: Any, count: int) -> bool:
-    return isinstance(value, list | tuple) and len(value) == count and all(map(_is_number, value))
+    return isinstance(value, float) or (type(value) is int and abs(value) <= sys.float_info.max)
 
 
 def _checked(name: str, hint: Any, value: Any) -> Any:
     """`value` converted to the field's type, or a ValueError that says which values the field takes."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    numbers = isinstance(value, list | tuple) and all(map(_is_number, value))
     for option in options:
         if option is type(None) and value is None:
             return None
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
             return value
-        if typing.get_origin(option) is tuple and _are_numbers(value, len(typing.get_args(option))):
+        if typing.get_origin(option) is tuple and numbers and len(value) == len(typing.get_args(option)):
             return tuple(float(item) for item in value)
         if option is float and _is_number(value):
             return float(value)

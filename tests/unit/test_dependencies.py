@@ -51,7 +51,7 @@ def test_an_advisory_concerns_the_versions_it_names(version, affected, concerned
 
 
 def test_the_listing_names_licences_and_finds_what_is_known(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("needed", lambda extras: {"numpy": "1.0"})
+    monkeypatch.setattr(tool, "needed", lambda extras: {"numpy": "1.0"})
     monkeypatch.setattr(sys, "argv", ["dependencies.py"])
     assert tool.main() == 0
     said = capsys.readouterr().out

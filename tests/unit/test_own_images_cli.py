@@ -136,7 +136,7 @@ def test_check_reports_and_counts(own: Path, capsys: pytest.CaptureFixture[str])
             ["train", "adaresnet-df", "--data", "pets", "--set", "data.image_size=9", "--way", "2"],
             "16 pixels or more on a side",
         ),
-        (["train", "adaresnet-df", "--data", "pets", "--set", "data.bad_files=maybe"], "stop | skip"),
+        (["train", "adaresnet-df", "--data", "pets", "--set", "data.bad_files=maybe"], "stop or skip"),
         (["train", "adaresnet-df", "--data", "pets", "--way", "9"], "9-way"),
     ],
 )
