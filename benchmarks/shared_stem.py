@@ -7,7 +7,7 @@ of the Prototypical Network's time? Is sharing level at the end, within a margin
 
 The file is written after each training. A training that the file has already is not repeated by the same commit.
 
-    python benchmarks/shared_stem.py [--tasks 3000] [--seeds 3] [--until 0.98] [--out FILE]
+    python benchmarks/shared_stem.py [--conditioning gradient] [--tasks 3000] [--seeds 3] [--until 0.98] [--out FILE]
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ from csn.experiments.records.statistics import over_seeds
 from short_training import trained
 
 TWO, SHARED, PROTOTYPICAL = "two stems", "shared stem", "prototypical"
-ARMS = {TWO: "adacnn-df", SHARED: "adacnn-df", PROTOTYPICAL: "prototypical"}
+ARMS = (TWO, SHARED, PROTOTYPICAL)
 VALIDATIONS, VALIDATION_TASKS, LAST_TASKS = 20, 200, 1000  # of a training, of each but the last, of the last
+SUFFIX = {"df": "", "gradient": "-gradient"}  # of the result file
 MARGIN = 0.005  # in which accuracies are level
 
 
-def config_of(arm: str, seed: int, tasks: int) -> Config:
+def config_of(arm: str, seed: int, options: argparse.Namespace) -> Config:
     """Recipe plus, at its 20 ways."""
-    train = {"seed": seed, "tasks": tasks, "validation_tasks": VALIDATION_TASKS}
-    train |= {"validate_every": max(1, tasks // VALIDATIONS)}
-    config = merge(load_preset(ARMS[arm], "plus"), {"data": {"shot": 1}, "train": train})
-    return merge(config, {"network": {"shared_stem": True}}) if arm == SHARED else config
+    preset = arm if arm == PROTOTYPICAL else f"adacnn-{options.conditioning}"
+    train = {"seed": seed, "tasks": options.tasks, "validation_tasks": VALIDATION_TASKS}
+    train |= {"validate_every": max(1, options.tasks // VALIDATIONS)}
+    config = merge(load_preset(preset, "plus"), {"data": {"shot": 1}, "train": train})
+    return config if arm == PROTOTYPICAL else merge(config, {"network": {"shared_stem": arm == SHARED}})
 
 
 def row_of(arm: str, seed: int, options: argparse.Namespace, data: Dataset) -> dict[str, Any]:
     """One training: its step, its validations, its accuracy at the end and its time to the wanted accuracy."""
     tasks = EpisodeSource(data, "val", way=5, shot=1, queries=VALIDATION_QUERIES, seed=EVALUATION_SEED)
-    found = trained(config_of(arm, seed, options.tasks), data, tasks)
+    found = trained(config_of(arm, seed, options), data, tasks)
     return {
         "arm": arm,
         "seed": seed,
@@ -102,14 +104,17 @@ def table_of(rows: list[dict[str, Any]], found: dict[str, Any], until: float) ->
 def main() -> None:
     """Train, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--conditioning", choices=("df", "gradient"), default="df", help="default: %(default)s")
     parser.add_argument("--tasks", type=int, default=3000, help="tasks of a training (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--until", type=float, default=0.98, help="the accuracy to time (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/shared-stem.json"), help="a JSON file")
+    parser.add_argument("--out", type=Path, help="default: results/benchmarks/shared-stem.json, or -gradient.json")
     options = parser.parse_args()
+    options.out = options.out or Path(f"results/benchmarks/shared-stem{SUFFIX[options.conditioning]}.json")
     torch.set_num_threads(1)
     data = load_data("omniglot")
-    made = {"tasks": options.tasks, "until": options.until, **origin("python benchmarks/shared_stem.py")}
+    command = f"python benchmarks/shared_stem.py --conditioning {options.conditioning} --tasks {options.tasks}"
+    made = {"tasks": options.tasks, "until": options.until, **origin(command)}
     rows: list[dict[str, Any]] = []
     if options.out.exists():
         before = json.loads(options.out.read_text())

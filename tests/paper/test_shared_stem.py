@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from csn.building import build
-from csn.config import load_preset, merge
+from csn.config import load_preset
 from csn.core.model import CSN
 from csn.core.parts import NetworkOptions
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
@@ -107,9 +107,13 @@ def test_a_key_of_another_shape_refuses_it():
         build("csn", reads=IMAGE, way=WAY, network=NETWORKS["cnn"], key=ResidualKeyOptions())
 
 
-def test_presets_leave_it_off():
-    for preset in ("adacnn-df", "adaresnet-gradient"):
-        config = load_preset(preset)
-        assert config.network is not None
-        assert not config.network.shared_stem
-        assert merge(config, {"network": {"shared_stem": True}}).network.shared_stem  # type: ignore[union-attr]
+def test_only_plus_of_adacnn_shares_it():
+    for preset, recipe, shared in [
+        ("adacnn-df", "paper", False),
+        ("adacnn-df", "plus", True),
+        ("adacnn-df", "best", False),  # its key is a residual network
+        ("adaresnet-gradient", "plus", False),
+    ]:
+        network = load_preset(preset, recipe).network
+        assert network is not None
+        assert network.shared_stem == shared  # type: ignore[union-attr]

@@ -164,7 +164,7 @@ class Parts:
         """
         if self.shares_stem and not (has_stem and isinstance(self.key, NetworkKey)):
             raise ValueError(
-                "network.shared_stem needs a learner that adapts a base learner, and key.name=network: leave it out"
+                "network.shared_stem needs a learner that adapts a base learner, and key.name=network: set it to false"
             )
         if isinstance(self.key, nn.Module):
             return self.key
@@ -175,7 +175,7 @@ class Parts:
         """Build a network with one output for each class, whose parameters a task adapts."""
         network = self._architecture()
         if network.shared_stem:
-            raise ValueError("network.shared_stem needs a base learner and a key function: leave it out")
+            raise ValueError("network.shared_stem needs a base learner and a key function: set it to false")
         if network.precision != "float32":
             raise ValueError(
                 f"network.precision={network.precision} applies to layers that no task adapts, but this learner adapts "
