@@ -140,6 +140,24 @@ def test_labels_are_shown_and_never_run(page, task):
     page.click("#samples-dialog, #paper", force=True)
 
 
+def test_a_photograph_is_refused_in_words_and_the_page_stays(page):
+    for how in ("drop", "paste"):
+        left = page.evaluate(
+            """(name) => {
+              const held = new DataTransfer();
+              held.items.add(new File(["picture"], "photo.jpg", { type: "image/jpeg" }));
+              const options = { bubbles: true, cancelable: true };
+              const event = name === "paste" ? new ClipboardEvent(name, { ...options, clipboardData: held })
+                : new DragEvent(name, { ...options, dataTransfer: held });
+              return document.getElementById("paper-box").dispatchEvent(event);
+            }""",
+            how,
+        )
+        assert not left, "the browser does not leave the page to show the picture"
+        page.wait_for_selector(".toast:has-text('does not take photographs')")
+        page.evaluate("for (const toast of document.querySelectorAll('.toast')) toast.remove()")
+
+
 def test_two_tabs_lose_nothing_of_each_other(browser, address):
     first = open_page(browser, address)
     second = first.context.new_page()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 
 import pytest
 from browser import chromium, labels, launched, open_page, teach, until
 from kit import circle, encoders, photo, serving
+from PIL import Image
 
 pytest.importorskip("playwright", reason="the browser test needs playwright: pip install playwright")
 if chromium() is None:
@@ -85,6 +87,31 @@ def test_photographs_are_dropped_pasted_chosen_and_forgotten(page):
     page.wait_for_selector(".toast:has-text('cannot read this file as a photograph')")
 
 
+def png(width: int, height: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("1", (width, height), 1).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_a_photograph_too_large_for_the_browser_is_scaled_down_or_refused_in_words(page):
+    kind(page, "photos")
+    for size in ((4, 300_000), (300_000, 4)):  # a canvas of this length draws nothing
+        page.set_input_files("#photo-file", {"name": "a.png", "mimeType": "image/png", "buffer": png(*size)})
+        page.wait_for_selector("#photo-shown:not([hidden])")
+        assert page.locator("#photo-shown").evaluate("(image) => image.decode().then(() => image.naturalWidth > 0)")
+        name(page, "long")
+        page.wait_for_selector("#photo-shown", state="hidden")
+    too_large = "scale it down to less than 10,000 pixels on a side"
+    page.set_input_files("#photo-file", {"name": "a.png", "mimeType": "image/png", "buffer": png(25_000, 25_000)})
+    page.wait_for_selector(f".toast:has-text('{too_large}')")
+    page.evaluate("for (const toast of document.querySelectorAll('.toast')) toast.remove()")
+    page.evaluate(
+        "() => { HTMLCanvasElement.prototype.toBlob = (done) => done(null); }"
+    )  # as without memory for the canvas
+    page.set_input_files("#photo-file", {"name": "a.jpg", "mimeType": "image/jpeg", "buffer": photo(SKY)})
+    page.wait_for_selector(f".toast:has-text('{too_large}')")
+
+
 def test_the_camera_takes_a_photograph_and_is_let_go(page):
     kind(page, "photos")
     page.click("#camera")
@@ -141,6 +168,7 @@ def test_a_server_of_drawings_alone_asks_for_nothing_else(browser, tmp_path):
         page = open_page(browser, base)
         assert page.is_hidden("#kinds")
         page.evaluate(HAND_OVER, ["paste", base64.b64encode(photo(SAND)).decode()])
+        page.wait_for_selector(".toast:has-text('does not take photographs')")
         assert page.get_attribute("body", "data-kind") == "drawings"
         assert page.complaints == []
         page.context.close()

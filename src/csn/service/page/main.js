@@ -299,8 +299,11 @@ function shortcut(event) {
 
 /** Treat a picture that is dropped or pasted anywhere as a photograph. */
 onPicture(async (event, file) => {
-  if ($("kinds").hidden || !document.querySelector('#kinds [value="photos"]:enabled')) return;
-  event.preventDefault();
+  event.preventDefault(); // the browser would leave the page to show the picture
+  if ($("kinds").hidden || !document.querySelector('#kinds [value="photos"]:enabled')) {
+    toast("This page does not take photographs. Draw the symbol with the pen.", { seconds: 6 });
+    return;
+  }
   if (kind !== "photos") await choose("photos");
   await sheets.photos.take(file);
 });

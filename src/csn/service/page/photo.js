@@ -3,7 +3,11 @@
 import { $ } from "./dom.js";
 
 const SIDE = 448; // pixels on the shorter side of the picture that is sent: twice the network's input
+const LONGEST = 8192; // on the longer side: browsers silently draw nothing on much longer canvases
 const QUALITY = 0.92;
+const UNREADABLE = "The browser cannot read this file as a photograph. Give a JPEG or PNG file. If it is one, it may be "
+  + "too large: scale it down to less than 10,000 pixels on a side.";
+const NO_PICTURE = "The browser could not take the picture. Choose a file instead.";
 
 export class Photo extends EventTarget {
   content = null;
@@ -39,7 +43,7 @@ export class Photo extends EventTarget {
       await this.#show(image, image.width, image.height);
       image.close();
     } catch {
-      this.failed("The browser cannot read this file as a photograph. Give a JPEG or PNG file.");
+      this.failed(UNREADABLE);
     }
   }
 
@@ -93,12 +97,12 @@ export class Photo extends EventTarget {
   async #shoot() {
     const view = $("camera-view");
     if (!view.videoWidth) return;
-    await this.#show(view, view.videoWidth, view.videoHeight);
+    await this.#show(view, view.videoWidth, view.videoHeight).catch(() => this.failed(NO_PICTURE));
   }
 
   /** Store a picture at the size that is sent. */
   async #show(image, width, height) {
-    const scale = Math.min(1, SIDE / Math.min(width, height));
+    const scale = Math.min(1, SIDE / Math.min(width, height), LONGEST / Math.max(width, height));
     const size = { width: Math.max(1, Math.round(width * scale)), height: Math.max(1, Math.round(height * scale)) };
     const canvas = Object.assign(document.createElement("canvas"), size);
     const pen = canvas.getContext("2d");
@@ -106,6 +110,7 @@ export class Photo extends EventTarget {
     pen.fillRect(0, 0, size.width, size.height);
     pen.drawImage(image, 0, 0, size.width, size.height);
     const content = await new Promise((resolve) => canvas.toBlob(resolve, "image/jpeg", QUALITY));
+    if (!content) throw new Error("the browser made no picture"); // it had no memory for the canvas
     this.stop();
     this.#say("touch");
     this.#change(content);
