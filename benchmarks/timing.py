@@ -14,8 +14,6 @@ With an image size, a width or a recipe, only images are measured, without growt
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -31,6 +29,7 @@ from csn.engine.steps import over, step_times
 from csn.experiments.records.files import json_bytes, read_result
 from csn.experiments.records.published import published
 from csn.plots.drawing import blank_figure, png
+from csn.printable import csv_text
 from random_tasks import IMAGE, QUERIES
 from timing_benches import (
     CLOCKS,
@@ -216,11 +215,8 @@ def timing_markdown(content: dict[str, Any]) -> str:
 
 def timing_csv(content: dict[str, Any]) -> str:
     """A line for each number. A number without quartiles is in the column median."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(("measure", "of", "point", "learner", "phase", "lower quartile", "median", "upper quartile"))
-    writer.writerows(_lines(content))
-    return file.getvalue()
+    header = ("measure", "of", "point", "learner", "phase", "lower quartile", "median", "upper quartile")
+    return csv_text([header, *_lines(content)])
 
 
 def _lines(content: dict[str, Any]) -> Iterator[Sequence[Any]]:

@@ -17,9 +17,10 @@ from csn.classifier.encoders.cache import DiskCache
 from csn.classifier.inputs import prepare
 from csn.cli import main as cli
 from csn.cli.inputs import labelled, unlabelled
-from csn.cli.printable import cell, json_text, printable
 from csn.engine.checkpoint import load_checkpoint, save_checkpoint
+from csn.experiments.tables.exports import table_files
 from csn.learner import InputSpec
+from csn.printable import cell, csv_text, json_text, printable
 
 
 def as_vectors(sentences: list[str]) -> np.ndarray:
@@ -153,6 +154,28 @@ def test_numbers_stay_numbers_in_a_table() -> None:
         "-inf",
         "plain",
     ]
+
+
+def test_a_spreadsheet_computes_nothing_of_a_result_file(tmp_path: Path) -> None:
+    real = Path(__file__).resolve().parents[2] / "results/ablation/penn-treebank-5w1s-adalstm-1-df-plus-baseline.json"
+    content = json.loads(real.read_text(encoding="utf-8"))
+    for folder in ("ablation", "others"):
+        (tmp_path / folder).mkdir()
+        for seed, hostile in enumerate(FORMULAS):
+            content["trained"]["commit"], content["config"]["train"]["seed"] = hostile, seed
+            (tmp_path / folder / f"={seed}.json").write_text(json.dumps(content))
+        text = table_files(tmp_path / folder, skip=print)[tmp_path / folder / f"{folder}.csv"].decode()
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [row["commit"] for row in rows] == ["'" + hostile for hostile in FORMULAS]
+        assert [row["file"] for row in rows] == [f"'={seed}.json" for seed in range(len(FORMULAS))]
+        assert float(rows[0]["accuracy"]) == pytest.approx(100 * content["summary"]["trained"]["accuracy"], abs=0.01)
+        assert not [part for row in rows for part in row.values() if part.startswith(tuple("=+-@\t\r"))]
+
+
+def test_numbers_below_zero_stay_numbers_in_the_table_of_an_ablation() -> None:
+    assert csv_text([["a", None, -0.25, "+0.00", "-10.00"], ["-x", "\r=1", "\n@a", 3, 1e-7]]) == (
+        "a,,-0.25,+0.00,-10.00\n'-x,'\\x0d=1,\"'\n@a\",3,1e-07\n"
+    )
 
 
 def test_a_terminal_obeys_no_label() -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from csn import __version__
-from csn.cli.printable import printable
+from csn.printable import printable
 
 PIPE_CLOSED = 141  # the status of a program that SIGPIPE ended
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import sys
 from pathlib import Path
@@ -15,8 +14,8 @@ from rich.text import Text
 from csn.classifier.explanation import Explanation
 from csn.cli.adapt import classifier_class
 from csn.cli.inputs import Rows, unlabelled
-from csn.cli.printable import cell, json_text, printable
 from csn.cli.terminal import console, prepare_machine
+from csn.printable import csv_text, json_text, printable
 
 LABEL, NUMBERS, LEAST = 20, 29, 12  # characters: longest label, other columns, shortest name
 
@@ -100,14 +99,13 @@ def _print_table(answers: list[dict[str, Any]], top: int) -> None:
 
 
 def _print_csv(answers: list[dict[str, Any]], top: int) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     more = [f"{what}_{i}" for i in range(2, top + 1) for what in ("label", "probability")]
-    writer.writerow(["file", "label", "probability", "similarity", "most_like", *more])
+    rows: list[list[object]] = [["file", "label", "probability", "similarity", "most_like", *more]]
     for answer in answers:
-        label = "" if answer["label"] is None else answer["label"]
         others = [part for other, value in answer["top"][1:] for part in (other, f"{value:.6f}")]
         numbers = [f"{answer['probability']:.6f}", f"{answer['similarity']:.6f}"]
-        writer.writerow(map(cell, [answer["file"], label, *numbers, _most_like(answer), *others]))
+        rows.append([answer["file"], answer["label"], *numbers, _most_like(answer), *others])
+    print(csv_text(rows), end="")
 
 
 def _most_like(answer: dict[str, Any]) -> str:

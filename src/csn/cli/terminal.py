@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.table import Column
 from rich.text import Text
 
-from csn.cli.printable import printable
 from csn.engine.distributed import ALONE, Ranks
 from csn.engine.machine import choose_device, keep_freed_memory
+from csn.printable import printable
 
 console = Console()
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

@@ -5,8 +5,6 @@ Ablations have a picture for each data set.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from csn.experiments.tables.plan import ABLATION
 from csn.plots.ablation import ArmMark, ablation_figure
 from csn.plots.accuracies import Mark, accuracy_figure
 from csn.plots.drawing import png
+from csn.printable import csv_text
 
 ARM_COLUMNS = ("arm", "against_baseline", "against_baseline_interval")
 
@@ -93,11 +92,7 @@ def _per_cent(part: float) -> str:
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+    return csv_text([rows[0], *(row.values() for row in rows)])
 
 
 def _pictures(name: str, found: Sequence[Result]) -> dict[str, bytes]:
