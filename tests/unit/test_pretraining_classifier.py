@@ -23,10 +23,10 @@ from csn.engine.pretrain import (
     nesterov,
     pretrained_alike,
 )
-from csn.engine.run import new_trainer
+from csn.engine.run import new_trainer, open_run
 from csn.learner import InputSpec
 from csn.networks.cnn import CNNOptions
-from csn.networks.residual import ResidualKey, ResidualKeyOptions, ResidualPair, moved_by
+from csn.networks.residual import ResidualKey, ResidualKeyOptions, ResidualPair, larger, moved_by
 from csn.networks.resnet import halve
 
 CPU = torch.device("cpu")
@@ -279,6 +279,42 @@ def test_mirror_images_are_views_in_evaluation_alone():
     viewed.eval()
     assert_close(viewed(x), sum(nn.functional.normalize(plain(view), dim=-1) for view in (x, x.flip(-1))) / 2)
     assert_close(viewed(x.flip(-1)), viewed(x))
+
+
+def test_the_enlarged_image_is_a_view_in_evaluation_alone():
+    plain, viewed = (ResidualKey((3, 8, 8), size=4, filters=(8, 8), enlarged=enlarged) for enlarged in (False, True))
+    viewed.load_state_dict(plain.state_dict())
+    x = torch.rand(3, 3, 8, 8)
+    assert_close(viewed.train()(x), plain.train()(x))
+    plain.eval()
+    viewed.eval()
+    ten = ResidualKey((3, 10, 10), size=4, filters=(8, 8)).eval()
+    ten.load_state_dict(plain.state_dict())
+    keys = plain(x), ten(larger(x))
+    assert_close(viewed(x), sum(nn.functional.normalize(key, dim=-1) for key in keys) / 2)
+    both = ResidualKey((3, 8, 8), size=4, filters=(8, 8), mirrored=True, enlarged=True).eval()
+    both.load_state_dict(plain.state_dict())
+    assert_close(both(x), (viewed(x) + viewed(x.flip(-1))) / 2)
+
+
+def test_a_centred_key_has_the_mean_of_its_pretraining_subtracted(data, tmp_path):
+    plain, centred = strong(), merge(strong(), {"key": {"centred": True}})
+    for name, config in (("plain", plain), ("centred", centred)):
+        loop = new_trainer(config, data, tmp_path / name, device=CPU)
+        loop.first.run()
+        loop.run()
+    again = new_trainer(centred, data, tmp_path / "again", device=CPU, pretrained=tmp_path / "plain")
+    again.first.run()
+    again.run()
+    keys = [open_run(tmp_path / name).learner.embedding_network.eval() for name in ("plain", "centred", "again")]
+    images = torch.cat([data.splits["train"].at(torch.arange(8) + 20 * row) for row in range(8)])
+    mean = nn.functional.normalize(keys[0](images), dim=-1).mean(0)
+    assert mean.norm() > 0.1
+    for key in keys[1:]:
+        assert_close(key.centre, mean, atol=1e-5, rtol=0)
+        assert_close(key(images), nn.functional.normalize(keys[0](images), dim=-1) - mean, atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match=r"key\.centred subtracts the mean key of the pretraining"):
+        new_trainer(merge(centred, {"pretrain": {"epochs": 0, "keep": False}}), data, tmp_path / "none", device=CPU)
 
 
 def test_without_a_linear_layer_the_averages_are_the_key():

@@ -33,8 +33,10 @@ from csn.engine.reports import Listener, StepReport, ValidationReport
 from csn.engine.train import Outcome, TrainingLoop
 from csn.learner import FewShotLearner
 from csn.networks.precision import convolving_in
+from csn.networks.residual import ResidualKey
 
 FOLDER = "pretraining"  # name of the folder inside a run's folder
+CENTRED_ON = 8  # images of each training class
 TEMPERATURE = 10.0  # scale of the cosines when validation tasks are answered
 
 
@@ -159,6 +161,10 @@ class PretrainTrainer(TrainingLoop):
         if outcome == "finished":
             tensors, _ = self.ranks.loaded(self.folder / "best.safetensors")
             self.learner.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
+            network = self.learner.embedding
+            if isinstance(network, ResidualKey) and network.centre is not None:
+                number = np.concatenate([np.arange(count) for count in self.classes.counts])  # within the class
+                network.centre_on(self.classes.at(np.flatnonzero(number < CENTRED_ON)).to(self.device))
         return outcome
 
     def _shuffled(self, epoch: int) -> Tensor:
@@ -295,7 +301,7 @@ def check_pretrained(run: Path, trainer: PretrainTrainer, config: Config) -> Pre
             f"{run} has not finished a pretraining and gone on to tasks: give another run, or leave out --pretrained"
         )
     found = {name: load_checkpoint(run / FOLDER / name) for name in ("best.safetensors", "last.safetensors")}
-    shapes = {f"model.{name}": tensor.shape for name, tensor in trainer.learner.state_dict().items()}
+    shapes = {n: tensor.shape for n, tensor in _tensors(trainer).items() if not n.endswith(".centre")}
     for tensors, metadata in found.values():
         about = checked_about(run / FOLDER, metadata)
         same_input = all(about.get(name) == trainer.about.get(name) for name in ("input", "vocabulary"))
@@ -314,5 +320,12 @@ def copy_pretrained(pretrained: Pretrained, trainer: PretrainTrainer) -> None:
     """Copy the pretrained network of another run into a trainer's folder, so that it is not pretrained again."""
     if pretrained.log:
         write_atomically(trainer.folder / "log.jsonl", pretrained.log)
+    centres = {name: tensor for name, tensor in _tensors(trainer).items() if name.endswith(".centre")}
     for name, (tensors, metadata) in pretrained.checkpoints.items():  # last.safetensors comes last: resuming needs it
+        tensors = {n: tensor for n, tensor in tensors.items() if not n.endswith(".centre")} | centres
         save_checkpoint(trainer.folder / name, tensors, metadata | {"about": trainer.about})
+
+
+def _tensors(trainer: PretrainTrainer) -> dict[str, Tensor]:
+    """The tensors of a trainer's network, with their names in a checkpoint."""
+    return {f"model.{name}": tensor for name, tensor in trainer.learner.state_dict().items()}

@@ -160,6 +160,8 @@ def _built(
     check_size(config, data.input_spec)
     if config.train.precision != "fp32":
         check_mixed(config.learner, device)
+    if getattr(config.key, "centred", False) and not config.pretrain.epochs:
+        raise ValueError("key.centred subtracts the mean key of the pretraining: set pretrain.epochs, or leave it out")
     torch.manual_seed(config.train.seed)
     learner = build_learner(config, data.input_spec)
     trainer: TrainingLoop
