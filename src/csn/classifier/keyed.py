@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csn.classifier.heads import Head
-from csn.core.repeated import CSNHead
+from csn.core.repeated import CSNHead, class_sums
 
 Embed = Callable[[Tensor], Tensor]
 OTHERS, FEW_CLASSES = 0.75, 8  # the weight of the other classes in `similarity`: at most, and half of it at 9 classes
@@ -112,7 +112,7 @@ class KeyMemory:
     @cached_property
     def _sums(self) -> Tensor:
         """(C, d) the sum of the unit keys of each class."""
-        return F.one_hot(self.numbers, len(self.order)).to(self._unit.dtype).T @ self._unit
+        return class_sums(self._unit, self.numbers, len(self.order))
 
     @cached_property
     def numbers(self) -> Tensor:

@@ -102,8 +102,7 @@ class CSNHead:
         if options.centre and way > 1 and int(count.max()) == 1:
             centre = (1 - 1 / way) * F.normalize(keys, dim=-1).mean(0)
         keys = self._centred(keys, centre)
-        y = F.one_hot(labels, way).to(keys.dtype)
-        sums = y.T @ keys
+        sums = class_sums(keys, labels, way)
         length = sums.norm(dim=-1).clamp_min(1e-12)
         means = sums / length.unsqueeze(-1)
         base = keys @ means.T
@@ -111,7 +110,7 @@ class CSNHead:
         alone = (count[labels] == 1).unsqueeze(-1)
         own = (keys * F.normalize(torch.where(alone, keys, others), dim=-1)).sum(-1)
         base[torch.arange(len(labels)), labels] = own
-        values = self._written(keys, options.scale * base, y)
+        values = self._written(keys, base.mul_(options.scale), labels)
         return HeadMemory(keys, means, values, labels, 1 / length[labels], centre)
 
     @torch.no_grad()
@@ -140,17 +139,17 @@ class CSNHead:
         read = (options.sharpness * (cosine - 1)).exp() * values if options.passes else 0
         return (to_mean + read) / options.temperature
 
-    def _written(self, keys: Tensor, base: Tensor, y: Tensor) -> Tensor:
+    def _written(self, keys: Tensor, base: Tensor, labels: Tensor) -> Tensor:
         """Compute V (n, C) after all passes, starting from the logits of the class means (n, C).
 
         Thousands of examples of thousands of classes get fewer passes. Every pass brings V closer to the same optimum.
+        Matrices (n, C) are large then, so they are changed in place, and the first pass does not multiply by V = 0.
         """
         n, options = len(keys), self.options
-        values = torch.zeros_like(base)
         if not options.passes:
-            return values
+            return torch.zeros_like(base)
         passes = min(options.passes, max(1, int(WORK / (n * n * base.shape[1]))))
-        kept = self._kernel(keys, keys) if n <= KEPT else None
+        kept = self._kernel(keys, keys) if n <= KEPT and passes > 1 else None
         blocks = range(0, n, BLOCK)
 
         def through(v: Tensor) -> Tensor:
@@ -160,11 +159,11 @@ class CSNHead:
 
         largest = float(through(torch.ones_like(base[:, :1])).max())
         step = 1 / (largest / 2 + options.decay)
-        ahead = values
-        for k in range(passes):
-            error = (base + through(ahead)).softmax(-1) - y
-            new = ahead - step * (error + options.decay * ahead)
-            ahead = new + k / (k + 3) * (new - values)
+        values = ahead = _error(base, labels).mul_(-step)
+        for k in range(1, passes):
+            error = _error(through(ahead).add_(base), labels)
+            new = ahead - error.add_(options.decay * ahead).mul_(step)
+            ahead = (new - values).mul_(k / (k + 3)).add_(new)
             values = new
         return values
 
@@ -177,6 +176,20 @@ class CSNHead:
         """Scale keys to length 1, after subtracting the centre of the task if it has one."""
         keys = F.normalize(keys, dim=-1)
         return F.normalize(keys - centre, dim=-1) if bool(centre.any()) else keys
+
+
+def class_sums(keys: Tensor, labels: Tensor, way: int) -> Tensor:
+    """The sum of the keys of each class: (n, d), (n,) -> (C, d)."""
+    member = keys.new_zeros(way, len(keys))
+    member[labels, torch.arange(len(keys))] = 1
+    return member @ keys
+
+
+def _error(logits: Tensor, labels: Tensor) -> Tensor:
+    """e = softmax(z) - y: (n, C), (n,) -> (n, C)."""
+    error = logits.softmax(-1)
+    error[torch.arange(len(labels)), labels] -= 1
+    return error
 
 
 def check_support(keys: Tensor, labels: Tensor, way: int) -> None:
