@@ -111,6 +111,7 @@ def test_only_plus_of_adacnn_shares_it():
     for preset, recipe, shared in [
         ("adacnn-df", "paper", False),
         ("adacnn-df", "plus", True),
+        ("adacnn-gradient", "plus", True),
         ("adacnn-df", "best", False),  # its key is a residual network
         ("adaresnet-gradient", "plus", False),
     ]:

@@ -35,6 +35,10 @@ def test_older_costs_of_adaptation_have_a_column_less() -> None:
         "| 5w1s | train | 1.10 (1.00 - 1.20) | 1.20 (1.10 - 1.30) | 1.30 (1.20 - 1.40) |",
     ]
     assert "end to end" not in overhead_table([older, younger])
+    measured = older | {"df-least": [1, 1, 1], "peak_mb": {"floor": 1000, "df": 1100, "gradient": 1200}}
+    header, _, row = overhead_table([measured]).splitlines()
+    assert header.endswith("| error gradient | peak MB: floor, direct feedback, error gradient |")
+    assert row.endswith("| 1,000, 1,100, 1,200 |")
 
 
 def test_the_arms_of_an_ablation_stand_against_their_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

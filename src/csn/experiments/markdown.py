@@ -18,9 +18,10 @@ FEW_CLASSES = 50  # with fewer classes, tables show an interval over classes too
 # What benchmarks/overhead.py measures; older files lack some of it.
 OVERHEAD_KINDS = {
     "df": "direct feedback",
-    "df-least": "x the least floor",
+    "df-least": "direct feedback, least floor",
     "df-end-to-end": "direct feedback, end to end",
     "gradient": "error gradient",
+    "gradient-least": "error gradient, least floor",
     "limit": "the machine's limit",
 }
 
@@ -188,7 +189,8 @@ def overhead_table(steps: Sequence[dict[str, Any]]) -> str:
     kinds = {kind: name for kind, name in OVERHEAD_KINDS.items() if all(kind in step for step in steps)}
     has_memory = all("peak_mb" in step for step in steps)
     header = ["tasks", "phase", *kinds.values()]
-    header += [f"peak MB: floor, {', '.join(kinds.values())}"] if has_memory else []
+    if has_memory:
+        header.append("peak MB: " + ", ".join({"floor": "floor", **kinds}[kind] for kind in steps[0]["peak_mb"]))
     rows = []
     for step in steps:
         quartiles = (f"{middle:.2f} ({low:.2f} - {high:.2f})" for low, middle, high in (step[kind] for kind in kinds))

@@ -101,8 +101,9 @@ def _baseline_of(result: Result, arms: Sequence[list[Result]]) -> list[Result]:
     changed = changed_options(result.config)
     model = result.config.preset, result.config.recipe
     planned = [set(change[2:]) for change in _arms() if change[:2] == model]
-    nearest = max((own for own in planned if own <= changed.keys()), key=len, default=set())
-    for own in (nearest, changed.keys()):
+    nearest = max((own for own in planned if own <= changed.keys()), key=len, default=set[str]())
+    common = set.intersection(*planned) if planned else set[str]()
+    for own in (nearest - common, changed.keys()):
         wanted = {name: dict(part) if isinstance(part, dict) else part for name, part in config.items()}
         for section, name, its in (changed[change] for change in own):
             wanted[section] = wanted[section] | {name: its} if name else its
