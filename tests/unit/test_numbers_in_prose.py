@@ -129,3 +129,22 @@ def test_the_claim_on_cost_holds_for_every_kind_of_conditioning():
     for phase, stated in (("train", claim.groups()[:2]), ("inference", claim.groups()[2:])):
         ratios = [row[kind][1] for row in rows if row["phase"] == phase for kind in ("df", "df-end-to-end", "gradient")]
         assert stated == (f"{min(ratios):.2f}", f"{max(ratios):.2f}")
+
+
+def test_a_shared_stem_reaches_what_prototypical_networks_reach_in_the_stated_time():
+    page = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
+    ratios = []
+    for kind, name in (("direct feedback", "shared-stem"), ("error gradient", "shared-stem-gradient")):
+        found = json.loads((ROOT / f"results/benchmarks/{name}.json").read_text(encoding="utf-8"))
+        rows = {(row["arm"], row["seed"]): row for row in found["rows"]}
+        for arm in ("two stems", "shared stem"):
+            ends = ", ".join(f"{100 * rows[arm, seed]['last']:.2f}" for seed in range(3))
+            step, other = (found["arms"][each]["step_ms"] for each in (arm, "prototypical"))
+            assert f"| adaCNN, {kind}, {arm} | {ends} | {step:.1f} | {step / other:.2f} |" in page
+        assert f"+{100 * found['difference']:.2f} ± {100 * found['interval']:.2f} points" in page
+        for seed in range(3):
+            theirs, ours = (rows[arm, seed]["validations"] for arm in ("prototypical", "shared stem"))
+            for reached in {accuracy for _, _, accuracy in theirs if accuracy >= 0.9}:
+                first = [next(time for _, time, accuracy in curve if accuracy >= reached) for curve in (ours, theirs)]
+                ratios.append(first[0] / first[1])
+    assert f"in {min(ratios):.2f} to {max(ratios):.2f} times its processor time" in " ".join(page.split())
