@@ -49,11 +49,12 @@ def what_the_files_say() -> frozenset[str]:
         asked = seeds[0].content["evaluation"]
         key = (seeds[0].data, seeds[0].tasks, asked["seed"], asked["queries"], accuracies.shape[1])
         on_same_tasks[key] += [*accuracies, accuracies.mean(0)]
-    characters, drawings = (
+    characters, drawings, *stems = (
         json.loads((ROOT / f"results/benchmarks/{name}.json").read_text(encoding="utf-8"))
-        for name in ("characters", "drawings")
+        for name in ("characters", "drawings", "shared-stem", "shared-stem-gradient")
     )
     said = {in_words(*row["accuracy"]) for row in (*characters["rows"], *drawings["rows"])}
+    said |= {in_words(stem["difference"], stem["interval"]) for stem in stems}
     adaptation = json.loads((ROOT / "results/shifts/adaptation.json").read_text(encoding="utf-8"))
     said |= {in_words(row["accuracy"], row["interval"]) for row in adaptation["rows"]}
     said |= {in_words(*share) for tasks in characters["unknown"]["tasks"].values() for share in tasks.values()}
