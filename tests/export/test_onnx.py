@@ -6,6 +6,7 @@ import itertools
 import json
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,12 @@ CASES = list(itertools.product(SHAPES, ("df", "gradient")))
 QUERIES, AT_ONCE = 2000, 1000
 
 
-def learner(network: str, conditioning: str, **options: object) -> CSN:
+def learner(network: str, conditioning: str, of: Any = None, **options: Any) -> CSN:
     """Its softmax layer is as after some training: at the start it is 0, and there is no gradient."""
     torch.manual_seed(0)
     reads = InputSpec((0,), VOCABULARY) if network == "lstm" else SHAPES[network]
-    built = building.build("csn", reads=reads, way=WAY, network=small(network), conditioning=conditioning, **options)
+    parts = {"network": of or small(network), "conditioning": conditioning, **options}
+    built = building.build("csn", reads=reads, way=WAY, **parts)
     assert isinstance(built, CSN)
     for module in built.modules():
         if isinstance(module, torch.nn.Linear) and not module.weight.any():
@@ -205,17 +207,68 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     words = building.build("csn", reads=sentences, way=3, network="lstm", key="words")
     with pytest.raises(ValueError, match=r"cannot be exported: train with key.name=neighbours"):
         export_onnx(words, tmp_path)
-    with pytest.raises(ValueError, match="sentences need at least 2 steps, got 1"):
+    with pytest.raises(ValueError, match="sentences in graphs have 2 to 256 steps, got 1"):
         export_onnx(learner("lstm", "df"), tmp_path, steps=1)
+    with pytest.raises(ValueError, match="sentences in graphs have 2 to 256 steps, got 1000000000"):
+        export_onnx(learner("lstm", "df"), tmp_path, steps=10**9)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_that_is_an_lstm_is_exported_too():
+def test_a_key_that_is_an_lstm_is_exported_too(tmp_path):
     model = learner("lstm", "df", key="network")
-    support, labels, queries = task("lstm", 6, 4, 3, seed=3)
-    with torch.no_grad():
-        found = EpisodeGraph(padded(model))(support, labels, queries)[:, :3]
-    torch.testing.assert_close(found, expected(model, support, labels, queries, 3), atol=1e-5, rtol=1e-5)
+    *_, episode = export_onnx(model, tmp_path, steps=STEPS)
+    for n, m in ((6, 4), (2, 1)):
+        support, labels, queries = task("lstm", n, m, 2, seed=n)
+        (found,) = run(episode, support, labels, queries)
+        torch.testing.assert_close(found[:, :2], expected(model, support, labels, queries, 2), atol=1e-5, rtol=1e-5)
+
+
+class _Counting(torch.nn.Module):
+    """A key that reads the number of examples as an int, so that tracing fixes it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum(1, keepdim=True).expand(len(x), 6) + x.new_zeros(len(x), 6)
+
+
+def test_a_graph_that_takes_one_number_of_examples_only_is_refused(tmp_path):
+    model = learner("ffn", "df")
+    model.key_function = _Counting()
+    with pytest.raises(ValueError, match=r"would take \d+ examples only in support.*use .shape\[0\]"):
+        export_onnx(model, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def strange_sentences(count: int, steps: int, blank: int, random: Random) -> Tensor:
+    """Words that are out of vocabulary, without a word beside the blank, or with holes, around a blank at any step."""
+    x = torch.zeros(count, steps, dtype=torch.int64)
+    for row in x:
+        holes = random.choice([0.0, 0.0, 0.4, 1.0])
+        for step in range(random.randint(0, blank), random.randint(blank + 1, steps)):
+            word = random.choice([2, -random.randint(1, 10**6), *range(3, VOCABULARY)])
+            row[step] = 0 if random.random() < holes else word
+        row[blank] = 1
+    return x
+
+
+@pytest.mark.parametrize("conditioning", ["df", "gradient"])
+@pytest.mark.parametrize("until", ["end", "blank"])
+@pytest.mark.parametrize("key", ["neighbours", "context", "network"])
+def test_strange_sentences_are_answered_alike(key, until, conditioning):
+    """400 sentences in tasks of any size, some with classes that have no sentence."""
+    from csn.networks.lstm import LSTMOptions
+
+    network = LSTMOptions(units=6, embedding=5, layers=2, until=until)
+    model = learner("lstm", conditioning, of=network, key=key, temperature=10.0)
+    random, graph = Random(0), EpisodeGraph(padded(model))
+    for _ in range(40):
+        steps = random.randint(2, 9)
+        blank, n = random.randint(0, steps - 1), random.choice([1, 2, 7])
+        x = strange_sentences(n + 10, steps, blank, random)
+        labels = torch.tensor([*(random.randrange(WAY) for _ in range(n - 1)), random.randint(1, WAY - 1)])
+        way = int(labels.max()) + 1
+        found = graph(x[:n], labels, x[n:]).detach()
+        torch.testing.assert_close(found[:, :way], expected(model, x[:n], labels, x[n:], way), atol=1e-4, rtol=1e-4)
+        assert torch.isneginf(found[:, way:]).all()
 
 
 def test_the_command_takes_weights_of_the_package_and_refuses_what_is_not_there(capsys):

@@ -29,6 +29,7 @@ from csn.networks.sentences import BLANK, PAD, UNKNOWN
 
 OPSET = 18
 STEPS = 32  # steps of a sentence
+MOST_STEPS = 256  # a graph holds each step by itself: more take very long to write and to run
 COUNTS = (19, 23, 29, 31, 37, 41, 43, 47, 53, 59)  # of examples for tracing; the graph takes any number
 
 
@@ -118,10 +119,22 @@ def _onnx(
             verbose=False,
         )
     assert program is not None
+    _check_free(program.model.graph.inputs, dynamic)
     program.model.producer_name, program.model.producer_version = "csn", __version__
     program.model.metadata_props.update({name: json.dumps(value) for name, value in facts.items()})
     content: bytes = program.model_proto.SerializeToString()
     return content
+
+
+def _check_free(inputs: Sequence[Any], dynamic: Sequence[Mapping[int, str]]) -> None:
+    """Raise ValueError if tracing fixed a number of examples, as it does for code that reads the number as an int."""
+    for given, axes in zip(inputs, dynamic, strict=True):
+        fixed = [name for axis, name in axes.items() if isinstance(given.shape[axis], int)]
+        if fixed:
+            raise ValueError(
+                f"the graph would take {given.shape[0]} examples only in {given.name}: a network or key of yours takes "
+                f"len() of a tensor; use .shape[0]"
+            )
 
 
 class _Positional(nn.Module):
@@ -199,8 +212,10 @@ def input_shape(model: CSN, steps: int = STEPS) -> tuple[int, ...]:
         raise ValueError("this learner does not say what it reads: build it with an input_spec")
     if not _reads_sentences(model):
         return tuple(model.input_spec.shape)
-    if steps < 2:
-        raise ValueError(f"sentences need at least 2 steps, got {steps}: give the number of steps of your inputs")
+    if not 2 <= steps <= MOST_STEPS:
+        raise ValueError(
+            f"sentences in graphs have 2 to {MOST_STEPS} steps, got {steps}: give the number of steps of your inputs"
+        )
     return (steps,)
 
 
@@ -235,7 +250,7 @@ def _facts(model: CSN, shape: tuple[int, ...]) -> dict[str, Any]:
         "csn.unused": "a class beyond the largest label has the logit -inf",
     }
     if _reads_sentences(model):
-        words = f"word ids below csn.vocabulary; PAD is {PAD}, the one blank of a sentence is {BLANK}"
+        words = f"word ids below csn.vocabulary; PAD is {PAD}, the one blank of each is {BLANK}, at one step in all"
         facts |= {"csn.vocabulary": model.input_spec.vocabulary, "csn.sentences": words}  # type: ignore[union-attr]
     return facts
 

@@ -116,7 +116,7 @@ def _encoded(encoder: SentenceEncoder, x: Tensor) -> Tensor:
         weight, recurrent, bias, bias_h = (
             getattr(lstm, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        h = c = inputs[0].new_zeros(len(x), lstm.hidden_size)
+        h = c = inputs[0].new_zeros(x.shape[0], lstm.hidden_size)
         outputs = []
         for t, given in enumerate(inputs):
             i, f, g, o = (F.linear(given, weight, bias) + F.linear(h, recurrent, bias_h)).chunk(4, dim=-1)
