@@ -14,6 +14,7 @@ from test_encoders import needs_text
 
 from csn.classifier.classifier import FewShotClassifier
 from csn.classifier.encoders.cache import DiskCache
+from csn.classifier.encoders.encoder import Encoder
 from csn.classifier.inputs import prepare
 from csn.cli import main as cli
 from csn.cli.inputs import labelled, unlabelled
@@ -219,3 +220,12 @@ def test_a_threshold_that_no_float_can_hold_is_refused(threshold: int, score: st
         FewShotClassifier.load(path)
     with pytest.raises(ValueError, match="unknown_threshold is a number"):
         FewShotClassifier(encoder=None, unknown_threshold=threshold).fit(np.eye(2), ["a", "b"]).predict(np.eye(2))
+
+
+def test_keys_that_the_encoder_cannot_have_made_are_refused(tmp_path: Path) -> None:
+    path, encoder = tmp_path / "task.csn", Encoder(as_vectors, kind="text", fingerprint="lengths")
+    FewShotClassifier(encoder=encoder).fit(["one", "three"], ["a", "b"]).save(path)
+    about = load_checkpoint(path)[1]
+    save_checkpoint(path, {"keys": torch.full((2, 2), 1e300, dtype=torch.float64)}, about)
+    with pytest.raises(ValueError, match="its keys are too large for the encoder's precision"):
+        FewShotClassifier.load(path, encoder=encoder)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from csn.classifier.classifier import FewShotClassifier
 from csn.cli import main as cli
 from csn.data.partition import PartitionSource
 from csn.data.text.toy_language import load_toy_language, toy_sentences
@@ -197,3 +200,35 @@ def test_texts_that_need_no_download_are_got_and_checked(name: str, capsys: pyte
         assert cli.main(["data", action, name]) == 0
         words = {"toy-language": "60", "king-james": "1000"}[name]
         assert any({"test", words} <= set(line.split()) for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda words: words[:-1],
+        lambda words: [*words, "more"],
+        lambda words: [*words[:3], *words[:2:-1]],
+        lambda words: [[word] for word in words],
+        lambda words: dict.fromkeys(words, 1),
+        lambda words: "".join(words),
+        lambda words: None,
+    ],
+    ids=["fewer", "more", "turned", "lists", "object", "text", "null"],
+)
+def test_words_of_another_run_are_never_read(run: Path, tmp_path: Path, damage: Callable[[list[str]], object]) -> None:
+    """Word numbers would mean other words, and the answers nothing."""
+    copy = shutil.copytree(run, tmp_path / "run")
+    words = json.loads((copy / "vocabulary.json").read_text(encoding="utf-8"))
+    sentences = [f"{words[5]} <blank>", f"<blank> {words[-1]}"]
+    assert FewShotClassifier(run=copy).fit(sentences, ["a", "b"]).predict(sentences).tolist() == ["a", "b"]
+    (copy / "vocabulary.json").write_text(json.dumps(damage(words)), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"vocabulary.json does not hold the words that the run was trained on"):
+        FewShotClassifier(run=copy).fit(sentences, ["a", "b"])
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000])
+def test_words_that_cannot_be_read_are_named(run: Path, tmp_path: Path, content: bytes) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    (copy / "vocabulary.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"vocabulary.json does not hold the words .* Take another copy"):
+        FewShotClassifier(run=copy).fit(["a <blank>"], ["a"])

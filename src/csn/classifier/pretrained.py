@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from csn.engine.checkpoint import digest, load_checkpoint
-from csn.engine.models import input_spec, open_model
+from csn.engine.models import input_spec, open_model, read_vocabulary
 from csn.learner import FewShotLearner, InputSpec
 
 if TYPE_CHECKING:
@@ -100,5 +99,5 @@ def _open(path: Path, words: Path | None) -> tuple[FewShotLearner[Any], InputSpe
     about = metadata["about"]
     vocabulary: tuple[str, ...] | int | None = input_spec(about).vocabulary
     if vocabulary is not None and words is not None:
-        vocabulary = tuple(json.loads(words.read_text(encoding="utf-8")))
+        vocabulary = read_vocabulary(words, about)
     return learner, InputSpec(tuple(about["input"]), vocabulary)

@@ -108,6 +108,8 @@ def memory_of(path: Any, source: Source, task: TaskFile) -> Memory:
         if source.size not in (None, size):
             raise ValueError(f"{path} does not fit its encoder: keys have {size} numbers, not {source.size}")
         keys = task.keys if source.encoder is None else task.keys.float()
+        if not bool(torch.isfinite(keys).all()):
+            raise ValueError(f"{path} does not fit its encoder: its keys are too large for the encoder's precision")
         return source.extended(source.empty(), keys, task.labels, names)
     if older:
         warnings.warn(

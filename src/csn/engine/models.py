@@ -148,6 +148,21 @@ def describe_vocabulary(words: tuple[str, ...]) -> dict[str, Any]:
     return {"size": len(words), "sha256": hashlib.sha256(json.dumps(words).encode()).hexdigest()}
 
 
+def read_vocabulary(path: Path, about: dict[str, Any]) -> tuple[str, ...]:
+    """The words of a run from its vocabulary.json. Raise ValueError if they are not those that it was trained on."""
+    try:
+        words = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        words = error
+    if not isinstance(words, list) or describe_vocabulary(tuple(words)) != about["vocabulary"]:
+        why = f": {_short(words)}" if isinstance(words, Exception) else ""
+        raise ValueError(
+            f"{path} does not hold the words that the run was trained on{why}. Take another copy of it, or remove it "
+            f"and give word numbers"
+        )
+    return tuple(words)
+
+
 def input_spec(about: dict[str, Any]) -> InputSpec:
     """The input of a run's network."""
     return InputSpec(tuple(about["input"]), vocabulary_size(about))
