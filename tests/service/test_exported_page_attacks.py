@@ -83,6 +83,13 @@ def test_a_right_file_is_opened(page, task):
     assert labels(page) == ["a", "b"]
 
 
+def test_labels_that_differ_in_what_nobody_sees_around_them_are_one(page, task):
+    tensors, about = task
+    opened(page, packed(tensors, about | {"labels": ["star", "\ufeffstar\u200b "]}))
+    page.wait_for_selector("text=Loaded 1 symbol")
+    assert labels(page) == ["star"]
+
+
 def test_a_file_whose_parts_contradict_each_other_is_refused(page, task):
     for header in (
         {"data_offsets": [0, 10]},
@@ -111,6 +118,9 @@ def test_a_file_with_wrong_contents_is_refused(page, task):
         (["a", "x" * 61], "a label has 1 to 60 characters"),
         (["a", "\u202eevil"], "a label has 1 to 60 characters"),
         (["a", "\ud800"], "a label has 1 to 60 characters"),
+        (["a", "\u200b\u2060"], "a label has 1 to 60 characters"),
+        (["a", "\u3164"], "a label has 1 to 60 characters"),
+        (["a", "\ufe0f"], "a label has 1 to 60 characters"),
     ):
         refused(page, packed(tensors, about | {"labels": labels_there}), message)
     refused(page, packed(tensors, about | {"kind": "__proto__"}), "it is not a task file")

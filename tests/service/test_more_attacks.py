@@ -32,6 +32,32 @@ def test_a_label_that_is_short_once_composed_is_taken():
         clean("e" * (COMPOSED * 60 + 1), 60)
 
 
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("\ufeffstar\u200b", "star"),
+        (" \u200b \u2060star\u00ad\u200f ", "star"),
+        ("\u263a\ufe0f", "\u263a\ufe0f"),  # an emoji, which ends with what says so
+        ("\U0001f469\u200d\U0001f467", "\U0001f469\u200d\U0001f467"),
+        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"),
+    ],
+)
+def test_nothing_unseen_is_around_a_label(text, label):
+    assert clean(text, 60) == label
+    started = time.process_time()
+    with pytest.raises(ServiceError, match="no character"):
+        clean(" \u200b" * 500_000, 60)
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    "text", ["\u200b", "\ufeff \u2060", "\u2800", "\u3164\u3164", "\ufe0f", "\U000e0100", "\u115f\u200d"]
+)
+def test_a_label_that_nobody_can_see_is_refused(text):
+    with pytest.raises(ServiceError, match="no character"):
+        clean(text, 60)
+
+
 def test_made_up_methods_are_counted_as_one(tmp_path):
     with client(tmp_path) as http:
         for number in range(20):

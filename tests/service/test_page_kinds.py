@@ -149,6 +149,72 @@ def test_sentences_are_recognised_as_they_are_written(page):
     assert page.input_value("#sentence") == "a plane ticket", "what was taught comes back with the undo"
 
 
+PASTE = """(text) => {
+  const held = new DataTransfer();
+  held.setData("text/plain", text);
+  const area = document.getElementById("sentence");
+  area.focus();
+  area.dispatchEvent(new ClipboardEvent("paste", { bubbles: true, cancelable: true, clipboardData: held }));
+  document.execCommand("insertText", false, text);
+}"""
+COMPOSE = """(key) => document.getElementById("sentence").dispatchEvent(
+  new KeyboardEvent("keydown", { key, isComposing: true, bubbles: true, cancelable: true }))"""
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_said(page):
+    kind(page, "text")
+    page.evaluate(PASTE, "a" * 9_000)
+    assert page.locator(".toast").count() == 0
+    page.evaluate(PASTE, "money " * 200_000)
+    page.wait_for_selector(".toast:has-text('at most 10,000 characters. The rest was cut off.')")
+    assert len(page.input_value("#sentence")) == 10_000
+
+
+def test_keys_that_compose_a_word_do_nothing_else(page):
+    kind(page, "text")
+    page.fill("#sentence", "\u304b\u306d")
+    for key in ("Enter", "Escape"):
+        assert page.evaluate(COMPOSE, key), "left to the keyboard's language"
+        assert page.evaluate("document.activeElement.id") == "sentence"
+    assert page.input_value("#sentence") == "\u304b\u306d"
+
+
+STRANGE = [
+    "<img src=x onerror=alert(1)>",
+    "a\0b \u202emoney\u202c",
+    "\u05e9\u05dc\u05d5\u05dd \U0001f469\u200d\U0001f467 money",
+    "zero\u200bwidth \ufeff money",
+]
+
+
+def test_strange_sentences_and_names_are_shown_as_they_are_and_never_run(page):
+    kind(page, "text")
+    page.on("dialog", lambda dialog: page.complaints.append("a script ran"))
+    for number, sentence in enumerate(STRANGE):
+        page.fill("#sentence", sentence)
+        name(page, f"<b>{number}</b>")
+    shown = page.locator(".thumb.words p").evaluate_all("(all) => all.map((one) => one.textContent)")
+    assert shown == STRANGE
+    assert labels(page) == [f"<b>{number}</b>" for number in range(len(STRANGE))]
+    page.fill("#sentence", "half")
+    page.evaluate("() => { document.getElementById('sentence').value += String.fromCharCode(0xd800); }")
+    page.fill("#name", "half ")
+    page.evaluate("() => { document.getElementById('name').value += String.fromCharCode(0xd83d); }")
+    page.press("#name", "Enter")
+    until(page, ".thumb", len(STRANGE) + 1)
+    assert labels(page)[-1] == "half \ufffd"
+    page.reload()
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert page.locator(".thumb.words p").last.text_content() == "half\ufffd"
+    page.fill("#sentence", " \u200b\u2060 ")
+    page.fill("#name", "\u200b")
+    page.press("#name", "Enter")
+    page.wait_for_selector(".toast:has-text('no character')")
+    refused = [line for line in page.complaints if "422" in line]
+    assert refused == page.complaints
+    page.complaints.clear()
+
+
 def test_every_kind_has_a_memory_of_its_own(page):
     teach(page, "moon", circle())
     kind(page, "text")

@@ -4,6 +4,9 @@ export const MOST_BYTES = 64_000_000; // of a file
 export const MOST_EXAMPLES = 1000; // a page computes and shows each of them
 const LONGEST = 60; // characters of a label
 const HIDDEN = /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\u202a-\u202e]/u; // control characters, halves of characters, marks that reverse
+const AROUND = "[\\s\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u2060-\\u206f\\ufeff]+"; // nobody sees these at the ends of a label
+const ENDS = new RegExp(`^${AROUND}|${AROUND}$`, "gu");
+const SEEN = /[^\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/u;
 const encoder = new TextEncoder();
 
 /** What is wrong with a task file. */
@@ -30,12 +33,12 @@ export async function readTask(buffer, model) {
 
 const isLabel = (label) => ["string", "boolean"].includes(typeof label) || Number.isFinite(label);
 
-/** A label without spaces around it, as csn.service.names has it. Throws a TaskFileError if it cannot be shown. */
+/** A label with nothing unseen around it, as csn.service.names has it. Throws a TaskFileError if it cannot be shown. */
 export function cleanLabel(text) {
   const trimmed = text.trim();
-  const label = trimmed.length <= 4 * LONGEST ? trimmed.normalize("NFC") : trimmed;
+  const label = trimmed.length <= 4 * LONGEST ? trimmed.normalize("NFC").replace(ENDS, "") : trimmed;
   const { length } = label.length <= 2 * LONGEST ? [...label] : label;
-  if (length < 1 || length > LONGEST || HIDDEN.test(label)) {
+  if (length > LONGEST || HIDDEN.test(label) || !SEEN.test(label)) {
     throw new TaskFileError(`a label has 1 to ${LONGEST} characters and no hidden ones`);
   }
   return label;

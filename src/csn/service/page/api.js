@@ -48,6 +48,7 @@ async function request(method, path, { json, body, type, signal } = {}) {
 }
 
 const json = async (...args) => (await request(...args)).json();
+const half = /[\ud800-\udfff]/gu; // halves of characters, which an address cannot hold
 const at = (task, rest = "") => `/tasks/${encodeURIComponent(task)}${rest}`;
 
 export const api = {
@@ -61,7 +62,7 @@ export const api = {
   remove: (task) => request("DELETE", at(task)),
   examples: (task) => json("GET", at(task, "/examples")),
   add: (task, input, label) =>
-    json("POST", at(task, `/examples?label=${encodeURIComponent(label)}`), { body: input, type: input.type }),
+    json("POST", at(task, `/examples?label=${encodeURIComponent(label.replace(half, "\ufffd"))}`), { body: input, type: input.type }),
   removeExample: (task, id) => json("DELETE", at(task, `/examples/${encodeURIComponent(id)}`)),
   removeClass: (task, label) => json("DELETE", at(task, `/classes?label=${encodeURIComponent(label)}`)),
   undo: (task) => json("POST", at(task, "/undo")),

@@ -20,10 +20,11 @@ const SEEN = "csn-seen"; // the introduction
 const KIND = "csn-kind";
 const SETTLE = 1800; // ms after the pen was lifted, the next stroke begins a new drawing
 const LIVE = 100; // ms between answers while the pen draws, at least
+const failed = (message) => toast(message, { seconds: 6 });
 const sheets = {
   drawings: new Ink($("paper"), $("nib")),
-  photos: new Photo((message) => toast(message, { seconds: 6 })),
-  text: new Sentence($("sentence")),
+  photos: new Photo(failed),
+  text: new Sentence($("sentence"), failed),
 };
 let kind = "drawings";
 let sheet = sheets[kind]; // what is drawn, shown or written
@@ -261,6 +262,7 @@ async function grow(id) {
 
 /** Keyboard shortcuts. They work except while the user types text. */
 function shortcut(event) {
+  if (event.isComposing) return; // Enter and Escape end a word of Chinese or Japanese
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey) {
     if (event.target.matches("input, textarea") && event.target.value) return;
     event.preventDefault();

@@ -6,9 +6,14 @@ export class Sentence extends EventTarget {
   drawing = false;
   #waiting = 0;
 
-  constructor(area) {
+  constructor(area, failed) {
     super();
     this.element = area;
+    area.addEventListener("paste", ({ clipboardData }) => {
+      const most = area.maxLength;
+      if ((clipboardData?.getData("text/plain").length ?? 0) + area.value.length - selected(area) <= most) return;
+      failed(`A sentence has at most ${most.toLocaleString("en")} characters. The rest was cut off.`);
+    });
     area.addEventListener("input", () => {
       this.#say("touch");
       clearTimeout(this.#waiting);
@@ -45,3 +50,5 @@ export class Sentence extends EventTarget {
     this.dispatchEvent(new Event(name));
   }
 }
+
+const selected = (area) => area.selectionEnd - area.selectionStart; // these characters are replaced
