@@ -32,6 +32,7 @@ WORDS = {
     "json_body": "JSON bodies of the service",
     "sentence": "sentences, tables and lists of them",
     "sentence_body": "bodies with sentences for the service",
+    "exported_sentence": "sentences of adaLSTM, also in the form for export",
     "page_task_file": "task files opened by the exported page",
 }
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 
 import edits
+import graph_target
 import numpy as np
 import page_target
 import sentence_targets
@@ -283,6 +284,7 @@ TARGETS = {
     "json_body": Target(
         service_target.drawings, service_target.seeds, functools.partial(_json_variants, service_target.seeds)
     ),
+    "exported_sentence": Target(graph_target.read, graph_target.seeds),
     "sentence": Target(sentence_targets.read, sentence_targets.seeds, missing=sentence_targets.missing),
     "sentence_body": Target(
         service_target.sentences,
