@@ -162,3 +162,25 @@ def test_other_bad_arguments():
     learner = graft(small_cnn(), layers=["4", "6"], way=WAY, key=flat_key(64), reads=IMAGE)
     with pytest.raises(ValueError, match=r"shape \(1, 8, 8\), got \(1, 9, 9\)"):
         learner.describe(Examples(torch.randn(1, 2, 1, 9, 9), torch.tensor([[0, 1]])))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conditioning": "DF"}, "conditioning must be one of gradient, df; got 'DF'"),
+        ({"g": "smple"}, "g must be one of mlp, simple"),
+        ({"attention": "sof"}, "attention must be one of soft, hard"),
+        ({"shifted": "some"}, "shifted must be one of"),
+        ({"shift_rule": "eq1"}, "shift_rule must be one of"),
+        ({"temperature": float("nan")}, "temperature must be a positive number"),
+        ({"temperature": float("inf")}, "temperature must be a positive number"),
+        ({"temperature": 10**400}, "temperature must be a positive number"),
+        ({"way": 2.5}, "a whole way >= 2"),
+        ({"way": "3"}, "a whole way >= 2"),
+        ({"key": None}, "key is a module or the name of a layer, got NoneType"),
+    ],
+)
+def test_options_that_would_mean_something_else_are_refused(options, message):
+    given = {"layers": ["1", "4", "6"], "way": WAY, "key": flat_key(64), **options}
+    with pytest.raises(ValueError, match=message):
+        graft(small_cnn(), **given)

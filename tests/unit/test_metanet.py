@@ -120,5 +120,5 @@ def test_a_prediction_by_the_steps_of_algorithm_1():
 def test_what_it_cannot_do_is_named():
     with pytest.raises(ValueError, match=r"at least one part.*got 0"):
         MetaNet(IMAGE, WAY, parts=0)
-    with pytest.raises(ValueError, match=r"temperature must be positive.*-1"):
+    with pytest.raises(ValueError, match=r"temperature must be a positive number.*-1"):
         MetaNet(IMAGE, WAY, temperature=-1.0)

@@ -157,6 +157,8 @@ def test_bad_measurements_are_named():
         Measurements(torch.zeros(1, 4, 3), torch.zeros(1, 4, dtype=torch.int64))
     with pytest.raises(ValueError, match="way=1"):
         regressor(FFN(3, 2), MLPKey(3))
+    with pytest.raises(ValueError, match="conditioning must be one of df, gradient; got 'DF'"):
+        regressor(FFN(3, 1), MLPKey(3), conditioning="DF")
     learner = small()
     with pytest.raises(ValueError, match="the support is empty"):
         learner.describe(Measurements(torch.zeros(1, 0, 3), torch.zeros(1, 0)))

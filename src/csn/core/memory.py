@@ -237,6 +237,6 @@ def log_scale(temperature: float | None) -> nn.Parameter | None:
     """Return the logarithm of a learned scale on cosines, which starts at `temperature`, or None for raw cosines."""
     if temperature is None:
         return None
-    if temperature <= 0:
-        raise ValueError(f"the temperature must be positive, or None for raw cosines; got {temperature}")
+    if not 0 < temperature <= torch.finfo(torch.float32).max:
+        raise ValueError(f"the temperature must be a positive number, or None for raw cosines; got {temperature}")
     return nn.Parameter(torch.tensor(math.log(temperature)))

@@ -17,7 +17,7 @@ from csn.core.conditioning import Conditioning, DirectFeedback, ErrorGradient, L
 from csn.core.initialisation import guard, quieten
 from csn.core.memory import Attention, MemoryFunction, TaskMemory, log_scale
 from csn.core.neurons import ShiftedLayers, ShiftRule, shifted_layers
-from csn.core.parts import LearnerOptions, Parts, check_sizes
+from csn.core.parts import LearnerOptions, Parts, check_choices, check_sizes
 from csn.core.passes import added, described_again
 from csn.core.precision import in_single, is_mixed, single
 from csn.episode import (
@@ -286,6 +286,7 @@ class CSNOptions(LearnerOptions):
     def build(self, parts: Parts) -> CSN:
         """Build the base learner, then the key function, then g."""
         check_sizes(self, "g_units", "passes")
+        check_choices(self)
         base, key_function = parts.base_learner(self.shift_rule), parts.key_function(has_stem=True)
         conditioning: Conditioning
         if self.conditioning == "df":

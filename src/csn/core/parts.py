@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, is_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -214,6 +214,13 @@ def check_sizes(options: object, *names: str) -> None:
         value = getattr(options, name)
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, got {value}")
+
+
+def check_choices(options: object) -> None:
+    """Raise ValueError unless each option with a list of names is one of them: a misspelt one would mean another."""
+    for name, hint in get_type_hints(type(options)).items():
+        if get_origin(hint) is Literal and getattr(options, name) not in get_args(hint):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(hint))}; got {getattr(options, name)!r}")
 
 
 def image_shape(spec: InputSpec, network: str) -> tuple[int, int, int]:

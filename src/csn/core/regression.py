@@ -135,6 +135,8 @@ def regressor(
     """
     if base.way != 1:
         raise ValueError(f"regression needs a base learner with one output, got {base.way}: build it with way=1")
+    if conditioning not in ("df", "gradient"):
+        raise ValueError(f"conditioning must be one of df, gradient; got {conditioning!r}")
     kind: Conditioning = SquaredErrorFeedback() if conditioning == "df" else SquaredErrorGradient()
     g = MemoryFunction(kind.size(1), units=g_units)
     return CSNRegressor(base, key_function, g, kind, temperature=temperature, attention=attention, shifted=shifted)

@@ -202,8 +202,10 @@ def graft(
         options: Options of the learner (`CSNOptions`), such as conditioning="gradient" or temperature=10.0.
     """
     chosen = _options(options)
-    if way < 2:
-        raise ValueError(f"a learner needs way >= 2, the number of its classes; got {way}")
+    if not isinstance(way, int) or way < 2:
+        raise ValueError(f"a learner needs a whole way >= 2, the number of its classes; got {way!r}")
+    if not isinstance(key, str | nn.Module):
+        raise ValueError(f"key is a module or the name of a layer, got {type(key).__name__}")
     names = [layers] if isinstance(layers, str) else list(layers)
     network = with_modules(network, [name for name in names if not _is_pattern(name)])
     names = _expanded(network, names)
