@@ -76,7 +76,7 @@ def test_numbers_with_an_interval_follow_from_the_result_files(page: Path) -> No
 def test_a_number_that_no_file_says_would_be_found() -> None:
     said = what_the_files_say()
     assert "98.22 ± 0.20" in said  # an accuracy: omniglot/omniglot-5w1s-adacnn-df-paper.json
-    assert "0.50 ± 0.18" in said  # a difference: adaCNN at 20-way 1-shot, paper less plus
+    assert "0.53 ± 0.19" in said  # a difference: adaCNN at 20-way 1-shot, paper less plus
     assert "98.22 ± 0.21" not in said
     assert quotes_of_pages() > 100  # the pattern still finds what sentences quote
 
