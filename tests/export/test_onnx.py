@@ -31,7 +31,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX is an extra: pip i
 from csn.export.onnx import export_onnx  # noqa: E402
 
 WAY, VOCABULARY, STEPS = 4, 30, 4
-SHAPES = {"cnn": (1, 12, 12), "resnet": (3, 16, 16), "ffn": (6,), "lstm": (STEPS,)}
+SHAPES = {"cnn": (1, 12, 12), "cnn as in plus": (1, 12, 12), "resnet": (3, 16, 16), "ffn": (6,), "lstm": (STEPS,)}
 CASES = list(itertools.product(SHAPES, ("df", "gradient")))
 QUERIES, AT_ONCE = 2000, 1000
 
@@ -57,6 +57,7 @@ def small(network: str) -> object:
 
     return {
         "cnn": CNNOptions(filters=8),
+        "cnn as in plus": CNNOptions(filters=8, norm="batch", shared_stem=True),
         "resnet": ResNetOptions(width=0.125),
         "ffn": FFNOptions(units=16),
         "lstm": LSTMOptions(units=12, embedding=8),

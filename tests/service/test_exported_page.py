@@ -181,13 +181,18 @@ def test_its_answers_on_200_tasks_are_those_of_torch(page):
         torch.testing.assert_close(found, expected, atol=0.01, rtol=0.0)
 
 
-@pytest.mark.parametrize("network", ["cnn", "resnet", "ffn"])
+@pytest.mark.parametrize("network", ["cnn", "cnn as in plus", "resnet", "ffn"])
 def test_a_page_of_a_run_of_ones_own_answers_as_torch(browser, tmp_path, network, monkeypatch):
     if network == "ffn":  # as with many examples: one or two passes
         monkeypatch.setattr("csn.export.page.WORK", 2000)
         monkeypatch.setattr("csn.core.repeated.WORK", 2000)
     torch.manual_seed(0)
-    options = {"cnn": CNNOptions(filters=16), "resnet": ResNetOptions(width=0.125), "ffn": FFNOptions(units=32)}
+    options = {
+        "cnn": CNNOptions(filters=16),
+        "cnn as in plus": CNNOptions(filters=16, norm="batch", shared_stem=True),
+        "resnet": ResNetOptions(width=0.125),
+        "ffn": FFNOptions(units=32),
+    }
     learner = building.build("csn", reads=(1, 28, 28), way=WAY, network=options[network], temperature=10.0).eval()
     assert isinstance(learner, CSN)
     torch.nn.init.normal_(learner.base.output.weight, std=0.3)  # as after some training
