@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "hardening" / "long_runs.json"
 PAGE = ROOT / "docs" / "hardening.md"
 BEGIN, END = "<!-- table of the long runs: tools/hardening.py -->\n", "<!-- end -->"
+FOLDERS = re.compile(r"(?<![\w/])(?:/[\w.+-]+)+/")  # of the machine, before the name of a file
 WORDS = {
     "pickle": "pickles of arrays",
     "task_file": "task files, also signed anew",
@@ -42,8 +43,9 @@ def rows_of(content: Any) -> list[dict[str, Any]]:
     if isinstance(content, list):
         return [row for part in content for row in rows_of(part)]
     if "target" in content:
-        by_clock = [crash for crash in content["crashes"] if _by_clock(crash)]
-        crashes = [crash for crash in content["crashes"] if crash not in by_clock]
+        every = [crash | {"said": FOLDERS.sub("", crash["said"])} for crash in content["crashes"]]
+        by_clock = [crash for crash in every if _by_clock(crash)]
+        crashes = [crash for crash in every if crash not in by_clock]
         row = {"attack": WORDS[content["target"]], "tries": content["tries"], "held": content["tries"] - len(crashes)}
         more = {"engine": content["engine"], "crashes": crashes, "ended by the clock": by_clock}
         if "processor minutes" in content:

@@ -30,7 +30,7 @@ def test_every_run_of_an_attack_counts_once():
 
 def test_what_the_attacks_write_becomes_rows():
     crashes = [
-        {"seed": "a", "code": 1, "said": "Traceback"},
+        {"seed": "a", "code": 1, "said": 'Traceback, File "/home/me/a-b.c/csn/config.py", corpus/../artifact'},
         {"seed": "b", "code": -11, "said": ""},
         {"seed": "c", "code": -14, "said": ""},
         {"seed": "d", "code": 70, "said": "libFuzzer: timeout"},
@@ -40,6 +40,7 @@ def test_what_the_attacks_write_becomes_rows():
     [first, second] = tool.rows_of([fuzz, api])
     assert (first["attack"], first["tries"], first["held"]) == ("lists in CSV", 10, 8)
     assert (second["tries"], second["held"]) == (7, 6)
+    assert first["crashes"][0]["said"] == 'Traceback, File "config.py", corpus/../artifact'
     old, new = first | {"commit": "0" * 40}, first | {"commit": "1" * 40, "processor minutes": 0.25}
     assert tool.table([old]).splitlines()[-1] == "| lists in CSV | 10 | 8 | 1.5 |  | `0000000` |"
     [line] = tool.table([old, new, new | {"processor minutes": 0.5}]).splitlines()[2:]
