@@ -66,7 +66,8 @@ def test_draw_learn_recognise_forget_reload_and_restart(browser, tmp_path):
         until(page, ".class", 1)
         page.click("#undo")
         until(page, ".thumb", 3)
-        page.locator('.class[data-label="kiss"] .thumb button').first.click(force=True)
+        page.locator('.class[data-label="kiss"] .thumb').first.hover()
+        page.locator('.class[data-label="kiss"] .thumb button').first.click()
         until(page, ".thumb", 2)
         page.reload()
         page.wait_for_selector("html[data-ready]", state="attached")
@@ -127,7 +128,8 @@ def test_a_message_has_an_undo_of_its_own(page):
     assert labels(page) == ["moon", "kiss"]
     page.locator('.class[data-label="kiss"] .forget').click()
     until(page, ".class", 1)
-    page.locator('.class[data-label="moon"] .thumb button').click(force=True)
+    page.locator('.class[data-label="moon"] .thumb').hover()
+    page.locator('.class[data-label="moon"] .thumb button').click()
     until(page, ".class", 0)
     until(page, ".toast .action", 0)  # it would bring back something else now
 
